@@ -425,7 +425,7 @@ func (w *World) Do(n *Node, msg any) any {
 // watch looks at a node after what followed from a batch was carried out, and has it woken when it wants to be.
 func (w *World) watch(n *Node, fx *wire.Effects) {
 	w.trail.step(w.Now, n, fx)
-	if c, ok := n.Core.(*cluster.Core); ok && w.Audit && len(w.Faults) < 10 {
+	if c, ok := n.Core.(interface{ Audit() []string }); ok && w.Audit && len(w.Faults) < 10 {
 		for _, text := range c.Audit() {
 			w.fault("%s at %s: %s", n.Name, w.Now.Format("15:04:05.000"), text)
 		}

@@ -57,11 +57,6 @@ func (k *contacts) overdue(now time.Time, i *inst) bool {
 	return !at.IsZero() && !now.Before(at)
 }
 
-// halted reports whether the containers of an instance have ended, or are ending, for good as far as this worker decides.
-func (i *inst) halted() bool {
-	return i.Phase == skerry.PhaseExited || i.Phase == skerry.PhaseCutOff || i.Left != nil
-}
-
 // stopCutOff stops what may not run for so long without the cluster. Only a new token from there starts it again, because a
 // replacement may run elsewhere by then.
 func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
@@ -77,31 +72,8 @@ func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
 		if !c.contact.last.IsZero() {
 			why = "stopped by its worker, which has been out of touch with the cluster for " + now.Sub(c.contact.last).Round(time.Second).String()
 		}
-		c.halt(now, i, why, fx)
+		c.life.halt(now, i, why, fx)
 	}
-}
-
-func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
-	c.ledger.event(now, i, wire.EventWarning, "CutOff", why, fx)
-	i.unready(fx)
-	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
-	if i.preparing {
-		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
-	}
-	c.stopNext(i, fx)
-	c.ledger.save(i, fx)
-}
-
-// regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
-// again, and goes on as if nothing had been.
-func (c *Core) regrant(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) bool {
-	if a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending ||
-		i.preparing || i.Phase == skerry.PhaseCutOff {
-		return false
-	}
-	i.A.Fence, i.A.PriorFence, i.A.Ordinal, i.A.Leave = a.Fence, a.PriorFence, a.Ordinal, a.Leave
-	c.relimit(now, i, a, fx)
-	return true
 }
 
 // Lease bounds how long an instance runs should its agent hang while the cluster is out of touch. Both times count from the last contact.
@@ -140,24 +112,6 @@ func (k *contacts) leases() (list []Lease) {
 	return list
 }
 
-// graceOf is how long a container may take to end.
-func graceOf(i *inst) time.Duration {
-	if i.A.Spec.TerminationGrace != nil {
-		return time.Duration(*i.A.Spec.TerminationGrace)
-	}
-	return 10 * time.Second
-}
-
-// busy reports whether a container runs or is being started.
-func busy(i *inst) bool {
-	for _, k := range i.Containers {
-		if k.Running || k.start {
-			return true
-		}
-	}
-	return false
-}
-
 // keep has the moment of the last contact kept for as long as an instance depends on it, and says which these
 // are. That there are none is said, too: the guard may go by a list of an earlier life. It goes on with that one until
 // it is known what runs.
@@ -177,12 +131,10 @@ type LeaseOver struct {
 	Alone time.Duration // out of touch with the cluster, until then
 }
 
-// take takes up that an instance was ended in the agent's place.
-func (m LeaseOver) take(c *Core, now time.Time, fx *wire.Effects) {
-	i := c.ledger.insts[m.ID]
-	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
-		return
+// audit lists what contradicts itself between two steps.
+func (k *contacts) audit() (faults []string) {
+	if k.leased != nil && !slices.Equal(k.leased, k.leases()) {
+		faults = append(faults, "the leases that were told are not those of the instances here")
 	}
-	c.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+
-		m.Alone.Round(time.Second).String(), fx)
+	return faults
 }

@@ -22,7 +22,7 @@ func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 		for _, d := range i.A.Devices {
 			if !slices.Contains(c.reports.facts.Attachable, d) {
 				c.ledger.event(now, i, wire.EventWarning, "DeviceGone", d+" is gone", fx)
-				c.finish(now, i, skerry.Failed, "its device "+d+" is gone", fx)
+				c.life.finish(now, i, skerry.Failed, "its device "+d+" is gone", fx)
 				break
 			}
 		}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -33,6 +34,9 @@ func (l *ledger) load(key string, value []byte) error {
 	l.insts[i.A.ID] = i
 	return nil
 }
+
+// known notes that it is known what runs on the machine.
+func (l *ledger) known() { l.ready = true }
 
 // ids lists the instances, by name.
 func (l *ledger) ids() []skerry.InstanceID {
@@ -100,4 +104,18 @@ func (l *ledger) event(now time.Time, i *inst, t wire.EventType, reason, text st
 				Instance: e.Instance})
 		}
 	}
+}
+
+// audit lists what contradicts itself between two steps.
+func (l *ledger) audit() (faults []string) {
+	for id, i := range l.insts {
+		if i.A.ID != id {
+			faults = append(faults, fmt.Sprintf("instance %s is listed as %s", i.A.ID, id))
+		}
+		o := l.observation(i)
+		if value, ok := l.up.Observed.Get(wire.AssignmentKey(id)); !ok || !bytes.Equal(value, l.codec.Marshal(&o)) {
+			faults = append(faults, fmt.Sprintf("the cluster is told something else of %s than how it fares", id))
+		}
+	}
+	return faults
 }

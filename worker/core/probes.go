@@ -17,20 +17,6 @@ const (
 	Liveness  ProbeKind = "liveness"
 )
 
-// health is what the probes of an instance say of it.
-type health struct {
-	Ready     bool `json:"ready"`
-	Unhealthy bool `json:"unhealthy,omitempty"` // main is being ended because a probe failed
-	probes    probeState
-}
-
-// probeState counts results in a row.
-type probeState struct {
-	up        bool      // the startup probe has passed, or there is none
-	told      time.Time // when the last answer of a probe became the reason
-	good, bad map[ProbeKind]int
-}
-
 func (i *inst) spec(k ProbeKind) *spec.Probe { return ProbeOf(&i.A.Spec, k) }
 
 // ProbeOf gives what a service has for a kind of probe; nil: nothing.
@@ -77,7 +63,7 @@ func (i *inst) isUp(fx *wire.Effects) {
 	}
 }
 
-func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effects) {
+func (life *lifecycle) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effects) {
 	probe := instance.spec(msg.Kind)
 	if probe == nil || msg.Attempt != instance.main().Attempt || !instance.main().Running || instance.Ending || instance.restarting ||
 		instance.probes.good == nil {
@@ -97,25 +83,25 @@ func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effect
 	switch {
 	case msg.Kind == Startup && passed:
 		instance.isUp(fx)
-		c.ledger.save(instance, fx)
+		life.ledger.save(instance, fx)
 	case msg.Kind == Readiness && passed && !instance.Ready:
 		instance.Ready, instance.Reason = true, ""
-		c.ledger.save(instance, fx)
+		life.ledger.save(instance, fx)
 	case msg.Kind == Readiness && failed && instance.Ready:
 		instance.Ready, instance.Reason = false, "readiness probe fails: "+msg.Text
-		c.ledger.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
-		c.ledger.save(instance, fx)
+		life.ledger.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
+		life.ledger.save(instance, fx)
 	case msg.Kind != Readiness && failed && !instance.main().stop:
 		why := string(msg.Kind) + " probe fails: " + msg.Text
-		c.ledger.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
+		life.ledger.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
 		instance.unready(fx)
 		instance.Reason, instance.Unhealthy = why, true
 		instance.stop(spec.MainContainer, fx) // what follows is decided when it has exited
-		c.ledger.save(instance, fx)
+		life.ledger.save(instance, fx)
 	case !msg.OK && msg.Kind != Liveness && !instance.Ready && !instance.main().stop && now.Sub(instance.probes.told) >= tellProbe:
 		if why := string(msg.Kind) + " probe fails: " + msg.Text; why != instance.Reason {
 			instance.Reason, instance.probes.told = why, now
-			c.ledger.save(instance, fx)
+			life.ledger.save(instance, fx)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 // reattach takes up what an earlier life of the agent left: what runs is watched on, what ended meanwhile has ended, what
 // is gone (the machine was switched off) starts anew, what nobody knows is removed.
-func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
-	c.ledger.ready = true
+func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
+	life.ledger.known()
 	type key struct {
 		id   skerry.InstanceID
 		name string
@@ -21,9 +21,9 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	found := map[key]Task{}
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
-		instance := c.ledger.insts[t.ID]
-		if c.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
-			c.strays.tasks[t.ID] = append(c.strays.tasks[t.ID], t)
+		instance := life.ledger.insts[t.ID]
+		if life.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
+			life.strays.add(t)
 			continue
 		}
 		if instance == nil || instance.Containers[t.Name] == nil || t.Attempt != instance.Containers[t.Name].Attempt {
@@ -34,10 +34,10 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		}
 		found[k] = t
 	}
-	for _, id := range c.ledger.ids() {
-		instance := c.ledger.insts[id]
+	for _, id := range life.ledger.ids() {
+		instance := life.ledger.insts[id]
 		if instance.Phase == skerry.PhaseExited && !instance.Ending {
-			c.ledger.tell(instance)
+			life.ledger.tell(instance)
 			continue
 		}
 		lost, any := false, false
@@ -62,12 +62,12 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		}
 		switch {
 		case instance.Ending || instance.Phase == skerry.PhaseCutOff:
-			c.stopNext(instance, fx)
+			life.stopNext(instance, fx)
 		case instance.Left != nil:
-			c.leftBehind(now, instance, fx)
+			life.leftBehind(now, instance, fx)
 		case !any && instance.fromCheckpoint() && instance.main().Attempt > 0:
-			c.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
-		case !any && c.contact.overdue(now, instance):
+			life.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
+		case !any && life.contact.overdue(now, instance):
 			// settle halts it before anything is started.
 		case !any:
 			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.
@@ -84,17 +84,42 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			}
 			instance.Phase = skerry.PhaseFetching
 			instance.unready(fx)
-			c.prepare(instance, fx)
+			life.prepare(instance, fx)
 		default:
-			c.resume(now, instance, fx)
+			life.resume(now, instance, fx)
 		}
-		c.setLimits(now, instance, fx)
-		c.ledger.save(instance, fx)
+		life.setLimits(now, instance, fx)
+		life.ledger.save(instance, fx)
 		for _, e := range ended {
-			c.exited(now, instance, e, fx)
+			life.exited(now, instance, e, fx)
 		}
 	}
-	c.overlay.resend(now, fx)
+}
+
+// resume goes on with an instance of which something still runs. A running main container is not touched.
+func (life *lifecycle) resume(now time.Time, instance *inst, fx *wire.Effects) {
+	if instance.main().Running {
+		instance.State, instance.Phase = skerry.Running, skerry.PhaseRunning
+		if instance.A.Restart > instance.Restart {
+			life.restartNow(now, instance, "restart was asked for", fx) // the agent ended before it was done
+			return
+		}
+		if !instance.Ready {
+			instance.probe(fx)
+			return
+		}
+		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
+		instance.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
+		instance.isUp(fx)
+		instance.Ready, instance.Reason = true, ""
+		return
+	}
+	instance.unready(fx)
+	if instance.Phase != skerry.PhaseBackOff {
+		life.proceed(now, instance, fx)
+	} else {
+		instance.retryAt = now
+	}
 }
 
 // review brings, after a start, the instances in line with what the cluster wants here: a write of many records may have been cut
@@ -121,32 +146,6 @@ func (c *Core) review(now time.Time, fx *wire.Effects) {
 		}
 	}
 	c.desired(now, changed, deleted, fx)
-}
-
-// resume goes on with an instance of which something still runs. A running main container is not touched.
-func (c *Core) resume(now time.Time, instance *inst, fx *wire.Effects) {
-	if instance.main().Running {
-		instance.State, instance.Phase = skerry.Running, skerry.PhaseRunning
-		if instance.A.Restart > instance.Restart {
-			c.restartNow(now, instance, "restart was asked for", fx) // the agent ended before it was done
-			return
-		}
-		if !instance.Ready {
-			instance.probe(fx)
-			return
-		}
-		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
-		instance.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
-		instance.isUp(fx)
-		instance.Ready, instance.Reason = true, ""
-		return
-	}
-	instance.unready(fx)
-	if instance.Phase != skerry.PhaseBackOff {
-		c.proceed(now, instance, fx)
-	} else {
-		instance.retryAt = now
-	}
 }
 
 // replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.

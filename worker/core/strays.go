@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,6 +23,12 @@ type strays struct {
 	lost  bool // records, in this life or one before, and the cluster has not had its time since
 	tasks map[skerry.InstanceID][]Task
 }
+
+// expect notes that records were lost: what runs of instances that the store does not know are strays.
+func (s *strays) expect() { s.lost = true }
+
+// add takes a task of an instance whose record was lost.
+func (s *strays) add(t Task) { s.tasks[t.ID] = append(s.tasks[t.ID], t) }
 
 // join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go. other says
 // that what runs is of another image than is wanted by now, or that nobody knows.
@@ -84,4 +91,12 @@ func (s *strays) end(now time.Time, up *members.Parent, insts map[skerry.Instanc
 	clear(s.tasks)
 	s.lost = false
 	fx.Delete(KeyRepaired)
+}
+
+// audit lists what contradicts itself between two steps.
+func (s *strays) audit() (faults []string) {
+	if len(s.tasks) > 0 && !s.lost {
+		faults = append(faults, fmt.Sprintf("%d instances have strays, and no records were lost", len(s.tasks)))
+	}
+	return faults
 }

@@ -48,8 +48,12 @@ func (d *device) start() {
 }
 
 func (d *device) step(msg any) wire.Effects {
+	d.t.Helper()
 	fx := d.c.Step(d.now, msg)
 	d.keep(fx)
+	if faults := d.c.Audit(); len(faults) > 0 {
+		d.t.Errorf("after %T: %q", msg, faults)
+	}
 	return fx
 }
 

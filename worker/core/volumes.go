@@ -181,16 +181,6 @@ func (b *volumeBook) holder(i *inst) *inst {
 	return nil
 }
 
-// hasBegun reports whether something of an instance runs, is being started, or will be without being prepared anew.
-func hasBegun(i *inst) bool {
-	for _, k := range i.Containers {
-		if k.Running || k.start {
-			return true
-		}
-	}
-	return i.preparing || i.Phase != skerry.PhaseFetching && i.Phase != skerry.PhaseExited
-}
-
 // freed gives one after the other the instances that waited for volumes which are free by now. What was done with one counts for the next.
 func (b *volumeBook) freed() iter.Seq[*inst] {
 	return func(yield func(*inst) bool) {
