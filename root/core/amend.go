@@ -66,7 +66,7 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused",
 			Cluster: skerry.ClusterName(site), App: app, Text: "cluster " + site + ": " + answer.Why})
 	case c.opt.Amendments != AmendmentsNone:
-		started, ended, err = c.Apps.Adopt(now, site, &change, c.opt.Amendments == AmendmentsAll, c.mint, fx)
+		started, ended, err = c.Apps.Adopt(now, site, &change, c.opt.Amendments == AmendmentsAll, c.tokens.mint, fx)
 	}
 	switch {
 	case answer.Why != "": // not even kept for undo
@@ -145,7 +145,7 @@ func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instan
 	for _, i := range ended {
 		c.Children.Delete(site, wire.AssignmentKey(i.ID))
 		delete(c.failover.stranded, i.ID)
-		c.netDirty[i.Service.App] = true
+		c.nets.dirty[i.Service.App] = true
 	}
 }
 

@@ -66,27 +66,6 @@ func (c *Core) relationItem(site, key string, there bool) bool {
 	return true
 }
 
-// mayWant reports whether a site may know the routes of a service: it holds something of the application, or of one that
-// the service is exported to.
-func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
-	if c.networks[k.App][site] {
-		return true
-	}
-	a := c.Apps.App(k.App)
-	if a == nil {
-		return false
-	}
-	if s := a.Manifest.Spec.Service(k.Service); s == nil || len(s.Export) == 0 {
-		return false
-	}
-	for app, at := range c.networks {
-		if at[site] && c.Apps.Exported(app, k) {
-			return true
-		}
-	}
-	return false
-}
-
 // publishRelations introduces sites that have to do with each other, and carries what they send each other.
 func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 	rel := &c.relations
@@ -138,7 +117,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 					continue
 				}
 				rel.apps[w.Service.App] = true // it may come to want what it may not know yet
-				if !c.mayWant(name, w.Service) {
+				if !c.nets.mayWant(name, w.Service) {
 					continue
 				}
 				if rel.wants[w.Service] == nil {

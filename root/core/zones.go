@@ -65,7 +65,7 @@ func (c *Core) zoneTaken(site, zone string) string {
 		}
 	}
 	for _, a := range c.Apps.Apps() {
-		if c.networks[a.Key()][site] {
+		if c.nets.sites[a.Key()][site] {
 			continue // it may answer for that anyway
 		}
 		for i := range a.Manifest.Spec.Services {
