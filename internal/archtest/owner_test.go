@@ -19,6 +19,8 @@ var owned = []struct {
 		[]string{"places", "byApp", "byWorker", "limits", "groups", "groupsOf", "waiting", "making", "removing", "moving", "stranded",
 			"originals", "watched", "orphan", "asking", "grew", "notes"},
 		[]string{"p", "inst"}, []string{"Worker", "Removing", "Next", "Original"}},
+	{dir: "root/core", file: "root/core/trust.go", fields: []string{"books", "slow"}},
+	{dir: "root/core", file: "root/core/tokens.go", fields: []string{"seq"}},
 	{dir: "worker/core", file: "worker/core/ledger.go", fields: []string{"insts", "ready"}},
 	{dir: "worker/core", file: "worker/core/freeze.go", fields: []string{"record", "waits", "approved"}},
 	{dir: "worker/core", file: "worker/core/pace.go",

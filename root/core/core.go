@@ -55,8 +55,8 @@ type Core struct {
 	rounds    uint64
 	nets      *networks
 	relations relations
-	zones     zones
-	extents   extents
+	zones     *zones
+	extents   *extents
 	failover  failover
 	suspects  *suspects
 	away      presences
@@ -78,9 +78,10 @@ func New(opt Options) *Core {
 	}
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
 		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
-		relations: newRelations(), zones: newZones(), extents: newExtents(),
-		failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
-	c.nets = newNetworks(c.Apps, c.Children)
+		relations: newRelations(),
+		failover:  newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
+	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
 	c.relations.gateways = newGateways(opt.Seed[:])
 	c.fed.SetWays(c.relations.gateways.decide)
@@ -270,7 +271,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	}
 	for _, key := range d.Changed {
 		value, orphaned, have := child.Observed.Get(key)
-		if c.relationItem(m.Name, key, true) || gatewayItem(c, m.Name, key, value, have && !orphaned) {
+		if c.relations.item(m.Name, key, true) || gatewayItem(c, m.Name, key, value, have && !orphaned) {
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
@@ -318,7 +319,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		if k, ok := wire.ParseAmendmentKey(key); ok {
 			c.Children.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
 		}
-		if c.relationItem(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
+		if c.relations.item(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
@@ -531,8 +532,8 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	delete(c.relations.told, name)
 	delete(c.relations.refused, name)
 	delete(c.relations.whole, name)
-	c.dropZones(name, fx)
-	c.dropExtents(name, fx)
+	c.zones.drop(name, fx)
+	c.extents.drop(name, fx)
 	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)

@@ -62,6 +62,6 @@ const speaksFor = 10 * time.Minute
 // concerns reports whether a site has to do with an application, or had a moment ago. What it says of others is not listened to.
 func concerns(c *Core, now time.Time, site string, app skerry.AppKey) bool {
 	c.relations.lately = slices.DeleteFunc(c.relations.lately, func(l leftSite) bool { return now.Sub(l.at).Abs() > speaksFor })
-	return c.nets.sites[app][site] || c.holds(site, app) ||
+	return c.nets.sites[app][site] || c.nets.holds(site, app) ||
 		slices.ContainsFunc(c.relations.lately, func(l leftSite) bool { return l.app == app && l.site == site })
 }

@@ -106,3 +106,8 @@ func (n *networks) lookAgain(site string) {
 		}
 	}
 }
+
+// holds reports whether a site has a part in an application.
+func (n *networks) holds(site string, k skerry.AppKey) bool {
+	return slices.ContainsFunc(n.apps.InstancesOf(k), func(i *apps.Instance) bool { return slices.Contains(holders(i), site) })
+}

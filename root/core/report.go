@@ -28,7 +28,7 @@ func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Eff
 	reported(c, name, old, &counts)
 	c.suspects.examine(now, name, &counts, fx)
 	if in := counts.Ingress; in != nil && in.Zone != "" {
-		c.claimZone(now, name, in.Zone, fx)
+		c.zones.claim(now, name, in.Zone, fx)
 	}
 	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, u := range counts.Arrivals[:min(len(counts.Arrivals), wire.MaxIngressUses)] {
