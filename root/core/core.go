@@ -5,6 +5,11 @@
 //	                     what is due ─► Tick ─┴─► settle ─► Effects ─► messages to sites, then events
 //	                                                 │            └─► Appraise, Score: the answers come by Step
 //	    decide/apps: what should run ─► place: at which site ─► decide/members: what each site is given
+//	 zones ─ networks ─ extents ─ relations     what sites may know of each other, and which of them has a name or a prefix
+//	 suspects ─ tokens ─ presences              what counts against sites, what they were given, when they were away
+//
+// Each part has the parts that it asks, which are below it, and not the core. Core places instances, has them fail over, and decides
+// between the parts.
 //
 // It is pure: it starts and opens nothing, and takes the time as an argument. Package root has the goroutines, the store and the links;
 // Views has what it asks.
