@@ -69,7 +69,8 @@ type (
 )
 
 func newSuspects(a *apps.Controller, children *members.Children, fed *federation, t *tokens) *suspects {
-	return &suspects{apps: a, children: children, fed: fed, tokens: t, books: map[string]*evidence.Book{}, slow: map[skerry.InstanceID]*slow{}}
+	return &suspects{apps: a, children: children, fed: fed, tokens: t, books: map[string]*evidence.Book{},
+		slow: map[skerry.InstanceID]*slow{}}
 }
 
 func (trust *suspects) load(site string, value []byte) error {

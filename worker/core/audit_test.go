@@ -17,14 +17,18 @@ func TestAuditAsksEveryPart(t *testing.T) {
 		spoil func(c *Core, i *inst)
 		fault string
 	}{
-		"ledger, another name":  {func(c *Core, i *inst) { c.ledger.insts["ghost"] = i }, "is listed as ghost"},
-		"ledger, an old word":   {func(_ *Core, i *inst) { i.Restarts++ }, "is told something else"},
-		"freezer, not held":     {func(c *Core, i *inst) { c.freeze.waits[i.A.ID] = waitsStop }, "a worker that is not held"},
-		"freezer, its step":     {func(c *Core, i *inst) { c.freeze.approved = i.A.ID }, "approved beyond its step"},
-		"volumes, another name": {func(c *Core, _ *inst) { c.volumes.claims[spec.VolumeClaim{Ordinal: 7}] = &volumes{} }, "are in the book as"},
-		"volumes, wanted":       {func(c *Core, _ *inst) { c.volumes.claims[spec.VolumeClaim{}] = &volumes{removing: true} }, "are removed, and wanted"},
-		"contacts":              {func(_ *Core, i *inst) { i.A.Spec.OnDisconnect = spec.StopAfter(time.Minute) }, "the leases that were told"},
-		"strays":                {func(c *Core, _ *inst) { c.strays.tasks["ghost"] = []Task{{}} }, "no records were lost"},
+		"ledger, another name": {func(c *Core, i *inst) { c.ledger.insts["ghost"] = i }, "is listed as ghost"},
+		"ledger, an old word":  {func(_ *Core, i *inst) { i.Restarts++ }, "is told something else"},
+		"freezer, not held":    {func(c *Core, i *inst) { c.freeze.waits[i.A.ID] = waitsStop }, "a worker that is not held"},
+		"freezer, its step":    {func(c *Core, i *inst) { c.freeze.approved = i.A.ID }, "approved beyond its step"},
+		"volumes, another name": {func(c *Core, _ *inst) {
+			c.volumes.claims[spec.VolumeClaim{Ordinal: 7}] = &volumes{}
+		}, "are in the book as"},
+		"volumes, wanted": {func(c *Core, _ *inst) {
+			c.volumes.claims[spec.VolumeClaim{}] = &volumes{removing: true}
+		}, "are removed, and wanted"},
+		"contacts": {func(_ *Core, i *inst) { i.A.Spec.OnDisconnect = spec.StopAfter(time.Minute) }, "the leases that were told"},
+		"strays":   {func(c *Core, _ *inst) { c.strays.tasks["ghost"] = []Task{{}} }, "no records were lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t)

@@ -252,7 +252,8 @@ func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.
 	defer life.ledger.save(instance, fx)
 	defer life.setLimits(now, instance, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
-		life.ledger.event(now, instance, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
+		life.ledger.event(now, instance, wire.EventWarning, "OOMKilled",
+			"container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	if exit.StorageExceeded {
 		life.ledger.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)

@@ -89,8 +89,8 @@ func (o *overlayItems) interest(services []skerry.ServiceKey) {
 func (o *overlayItems) gone(key string, fx *wire.Effects) {
 	if rest, ok := strings.CutPrefix(key, "ep/"); ok {
 		if p := strings.Split(rest, "/"); len(p) == 3 {
-			fx.Actions = append(fx.Actions, Endpoints{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]},
-				Gone: true})
+			service := skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}
+			fx.Actions = append(fx.Actions, Endpoints{Service: service, Gone: true})
 		}
 	} else if newOverlayItem(key) != nil {
 		fx.Actions = append(fx.Actions, OverlayItem{Key: key})

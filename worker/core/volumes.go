@@ -174,7 +174,8 @@ func (b *volumeBook) holder(i *inst) *inst {
 		return nil
 	}
 	for _, id := range b.ledger.ids() {
-		if o := b.ledger.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && hasBegun(o) {
+		if o := b.ledger.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal &&
+			o.A.Spec.KeepsData() && hasBegun(o) {
 			return o
 		}
 	}
