@@ -52,9 +52,9 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 	var started, ended []*apps.Instance
 	err := error(skerry.Errorf(skerry.CodeForbidden, "this root adopts nothing by itself"))
 	switch {
-	case !c.holds(site, app) && before.Adopted != 0 && change.Base == before.Adopted && c.Apps.App(app) != nil:
+	case !c.nets.holds(site, app) && before.Adopted != 0 && change.Base == before.Adopted && c.Apps.App(app) != nil:
 		err = nil // of what it ended, the last was adopted
-	case !c.holds(site, app):
+	case !c.nets.holds(site, app):
 	case !c.away.wasAutonomous(now, child.Since, site, change.At):
 		err = &apps.WaitsError{Why: "the root does not know that the site was out of touch at " + change.At.UTC().Format(time.RFC3339)}
 	case c.foreignImage(&change) != "":
@@ -66,11 +66,11 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused",
 			Cluster: skerry.ClusterName(site), App: app, Text: "cluster " + site + ": " + answer.Why})
 	case c.opt.Amendments != AmendmentsNone:
-		started, ended, err = c.Apps.Adopt(now, site, &change, c.opt.Amendments == AmendmentsAll, c.mint, fx)
+		started, ended, err = c.Apps.Adopt(now, site, &change, c.opt.Amendments == AmendmentsAll, c.tokens.mint, fx)
 	}
 	switch {
 	case answer.Why != "": // not even kept for undo
-	case err != nil && !c.holds(site, app):
+	case err != nil && !c.nets.holds(site, app):
 		answer.Why = "the site holds nothing of it"
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
 			Text: "cluster " + site + " tells of a change of application " + app.String() + ", of which it holds nothing"})
@@ -132,11 +132,6 @@ func misplacedPin(m *wire.Amendment) string {
 	return ""
 }
 
-// holds reports whether a site has a part in an application.
-func (c *Core) holds(site string, k skerry.AppKey) bool {
-	return slices.ContainsFunc(c.Apps.InstancesOf(k), func(i *apps.Instance) bool { return slices.Contains(holders(i), site) })
-}
-
 func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instance, fx *wire.Effects) {
 	for _, i := range started {
 		c.assign(now, i, fx)
@@ -145,7 +140,7 @@ func (c *Core) amended(now time.Time, site string, started, ended []*apps.Instan
 	for _, i := range ended {
 		c.Children.Delete(site, wire.AssignmentKey(i.ID))
 		delete(c.failover.stranded, i.ID)
-		c.netDirty[i.Service.App] = true
+		c.nets.dirty[i.Service.App] = true
 	}
 }
 

@@ -5,13 +5,17 @@
 //	                     what is due ─► Tick ─┴─► settle ─► Effects ─► messages to sites, then events
 //	                                                 │            └─► Appraise, Score: the answers come by Step
 //	    decide/apps: what should run ─► place: at which site ─► decide/members: what each site is given
+//	 zones ─ networks ─ extents ─ relations     what sites may know of each other, and which of them has a name or a prefix
+//	 suspects ─ tokens ─ presences              what counts against sites, what they were given, when they were away
+//
+// Each part has the parts that it asks, which are below it, and not the core. Core places instances, has them fail over, and decides
+// between the parts.
 //
 // It is pure: it starts and opens nothing, and takes the time as an argument. Package root has the goroutines, the store and the links;
 // Views has what it asks.
 package core
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,22 +50,20 @@ type Options struct {
 // Core is the root as a state machine. Apps and Children are exported because its server looks into them
 // (archtest TestServersReadParts), and because the simulator looks into them and damages them. Only messages change them in production.
 type Core struct {
-	opt      Options
-	Apps     *apps.Controller
-	Children *members.Children
-	codec    *wire.Codec
-	reports  map[string]*siteReport
-	fed      federation // the scheduler's view of reports
-	seq      uint64
-	rounds   uint64
-	// networks holds which sites have the directory of an application, netDirty those to look at again.
-	networks  map[skerry.AppKey]map[string]bool
-	netDirty  map[skerry.AppKey]bool
+	opt       Options
+	Apps      *apps.Controller
+	Children  *members.Children
+	codec     *wire.Codec
+	reports   map[string]*siteReport
+	fed       federation // the scheduler's view of reports
+	tokens    *tokens
+	rounds    uint64
+	nets      *networks
 	relations relations
-	zones     zones
-	extents   extents
+	zones     *zones
+	extents   *extents
 	failover  failover
-	suspects  suspects
+	suspects  *suspects
 	away      presences
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
@@ -80,20 +82,21 @@ func New(opt Options) *Core {
 		opt.LostAfter = DefaultLostAfter
 	}
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
-		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), networks: map[skerry.AppKey]map[string]bool{},
-		netDirty: map[skerry.AppKey]bool{}, relations: newRelations(), zones: newZones(), extents: newExtents(),
-		failover: newFailover(), suspects: newSuspects(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
+		relations: newRelations(),
+		failover:  newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
+	c.zones = newZones(c.Apps, c.nets)
+	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
 	c.relations.gateways = newGateways(opt.Seed[:])
 	c.fed.SetWays(c.relations.gateways.decide)
 	return c
 }
 
-const keySeq = "root/seq"
-
 // Load takes one record of the store.
 func (c *Core) Load(key string, value []byte) error {
 	if key == keySeq {
-		return json.Unmarshal(value, &c.seq)
+		return c.tokens.load(value)
 	}
 	if key == keyZones {
 		return c.zones.load(value)
@@ -126,7 +129,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	}
 	for _, name := range c.Children.Names() {
 		c.fed.SetConnected(name, false)
-		c.rankSite(name)
+		c.suspects.rankSite(name)
 	}
 	c.away.start(now)
 	c.suspects.due = now.Add(trustEvery)
@@ -134,7 +137,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.Apps.Start(now)
 	c.Apps.ReviewClaims(func(spec.VolumeClaim) bool { return false }, &fx)
 	c.Apps.SetTargets(c.Children.Names())
-	c.loadNetworks()
+	c.nets.load()
 	c.loadRelations()
 	loadGateways(c)
 	c.loadFailover(now)
@@ -179,7 +182,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		sets, events := c.Children.Up(now, m.Hello)
 		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
 		c.fed.SetConnected(m.Hello.Name, true)
-		c.rankSite(m.Hello.Name)
+		c.suspects.rankSite(m.Hello.Name)
 		if c.failover.lost[m.Hello.Name] {
 			delete(c.failover.lost, m.Hello.Name)
 			c.relations.dirty = true
@@ -202,13 +205,14 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case RemoveCluster:
 		c.removeCluster(now, m.Name, &fx)
 	case TrustCluster:
-		c.trustCluster(now, m, &fx)
+		c.suspects.trustCluster(now, m, &fx)
 	case apps.DecideOrphan:
 		decideOrphan(c, now, m, &fx)
 	case MoveToCluster:
 		c.moveToCluster(now, m, &fx)
 	case Appraised:
-		c.appraised(now, m, &fx)
+		c.relations.gateways.link(m.Name, m.RTT)
+		c.suspects.appraised(now, m, &fx)
 	case Scored:
 		scored(c, m)
 	case SetPlugins:
@@ -229,8 +233,8 @@ func (c *Core) Tick(now time.Time) wire.Effects {
 	var fx wire.Effects
 	c.loseSites(now, &fx)
 	c.settleDoubts(now, &fx)
-	c.lateStarts(now, &fx)
-	c.reviewTrust(now, &fx)
+	c.suspects.lateStarts(now, &fx)
+	c.suspects.reviewTrust(now, &fx)
 	c.settle(now, &fx)
 	return fx
 }
@@ -272,7 +276,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 	}
 	for _, key := range d.Changed {
 		value, orphaned, have := child.Observed.Get(key)
-		if c.relationItem(m.Name, key, true) || gatewayItem(c, m.Name, key, value, have && !orphaned) {
+		if c.relations.item(m.Name, key, true) || gatewayItem(c, m.Name, key, value, have && !orphaned) {
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
@@ -292,7 +296,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			stranger(now, m.Name, &o, fx)
 			continue
 		}
-		c.unknownToken(now, m.Name, &o, fx)
+		c.suspects.unknownToken(now, m.Name, &o, fx)
 		for n := range o.Why {
 			o.Why[n].Text = m.Name + ": " + o.Why[n].Text
 		}
@@ -303,13 +307,13 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			c.Children.Ignored.Count(members.IgnoredToken)
 		}
 		if i := c.Apps.Instance(o.ID); i.Holder == m.Name && o.Fence.RootEpoch == i.Fence.RootEpoch {
-			c.offered(now, m.Name, &o)
+			c.suspects.offered(now, m.Name, &o)
 		}
 		if c.Apps.Observe(now, m.Name, o, fx) {
 			c.Children.Delete(m.Name, key)
 		}
 		if i := c.Apps.Instance(o.ID); i != nil && i.Holder == m.Name {
-			c.compareStart(now, i, fx)
+			c.suspects.compareStart(now, i, fx)
 		}
 		if i := c.Apps.Instance(o.ID); o.Phase == skerry.PhaseCutOff && i != nil && i.Holder == m.Name && !i.Stopping &&
 			o.Fence.RootEpoch == i.Fence.RootEpoch {
@@ -320,7 +324,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		if k, ok := wire.ParseAmendmentKey(key); ok {
 			c.Children.Delete(m.Name, wire.AmendedKey(k)) // it has heard the answer
 		}
-		if c.relationItem(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
+		if c.relations.item(m.Name, key, false) || gatewayItem(c, m.Name, key, nil, false) {
 			continue
 		}
 		id, ok := strings.CutPrefix(key, "inst/")
@@ -415,7 +419,7 @@ func (c *Core) settleDoubts(now time.Time, fx *wire.Effects) {
 
 func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire.Effects) {
 	if i := c.Apps.Instance(id); i != nil {
-		c.netDirty[i.Service.App] = true
+		c.nets.dirty[i.Service.App] = true
 	}
 	c.Children.Delete(holder, wire.AssignmentKey(id))
 	if i := c.Apps.Instance(id); i != nil && i.Holder != holder {
@@ -527,18 +531,18 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	}
 	c.Apps.ForgetClaims(name, fx)
 	delete(c.failover.lost, name)
-	c.gatesLost(name)
+	c.nets.lookAgain(name)
 	c.Children.Remove(name, fx)
 	delete(c.relations.given, name)
 	delete(c.relations.told, name)
 	delete(c.relations.refused, name)
 	delete(c.relations.whole, name)
-	c.dropZones(name, fx)
-	c.dropExtents(name, fx)
+	c.zones.drop(name, fx)
+	c.extents.drop(name, fx)
 	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)
-	c.forgetBook(name, fx)
+	c.suspects.forgetBook(name, fx)
 	c.away.forget(name, fx)
 	c.Apps.Arrivals(now, name, nil)
 	c.Apps.Waits(now, name, nil)

@@ -13,6 +13,7 @@ import (
 // extents says which site has which prefixes of instances' addresses. Sites choose them themselves, mostly without knowing of
 // each other; the first that tells of one keeps it, and nobody is told that it belongs to another one.
 type extents struct {
+	codec *wire.Codec
 	sites map[netip.Prefix]string
 	heard map[string]heardSite
 }
@@ -28,8 +29,8 @@ const keyExtents = "root/extents"
 // maxExtents bounds the prefixes of one site.
 const maxExtents = 256
 
-func newExtents() extents {
-	return extents{sites: map[netip.Prefix]string{}, heard: map[string]heardSite{}}
+func newExtents(codec *wire.Codec) *extents {
+	return &extents{codec: codec, sites: map[netip.Prefix]string{}, heard: map[string]heardSite{}}
 }
 
 func (e *extents) load(value []byte) error {
@@ -43,32 +44,31 @@ func (e *extents) load(value []byte) error {
 }
 
 // introduce gives what others are told of a site, with the prefixes that it may not have left out; nil for what is none.
-func (c *Core) introduce(site string, said []byte, fx *wire.Effects) heardSite {
-	extents := &c.extents
-	if h, ok := extents.heard[site]; ok && bytes.Equal(h.said, said) {
+func (e *extents) introduce(site string, said []byte, fx *wire.Effects) heardSite {
+	if h, ok := e.heard[site]; ok && bytes.Equal(h.said, said) {
 		return h
 	}
 	h := heardSite{said: said}
 	var info wire.SiteInfo
-	if c.codec.Unmarshal(said, &info) == nil && string(info.Name) == site {
-		was := maps.Clone(extents.sites)
-		maps.DeleteFunc(extents.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(info.Extents, p) })
+	if e.codec.Unmarshal(said, &info) == nil && string(info.Name) == site {
+		was := maps.Clone(e.sites)
+		maps.DeleteFunc(e.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(info.Extents, p) })
 		var kept []netip.Prefix
 		for _, p := range info.Extents {
-			if !p.IsValid() || p != p.Masked() || len(kept) == maxExtents || extents.taken(site, p) {
+			if !p.IsValid() || p != p.Masked() || len(kept) == maxExtents || e.taken(site, p) {
 				h.refused = append(h.refused, p)
 				continue
 			}
-			extents.sites[p] = site
+			e.sites[p] = site
 			kept = append(kept, p)
 		}
 		info.Extents = kept
-		h.told = c.codec.Marshal(&info)
-		if !maps.Equal(was, extents.sites) {
-			fx.Put(keyExtents, mustJSON(extents.sites))
+		h.told = e.codec.Marshal(&info)
+		if !maps.Equal(was, e.sites) {
+			fx.Put(keyExtents, mustJSON(e.sites))
 		}
 	}
-	extents.heard[site] = h
+	e.heard[site] = h
 	return h
 }
 
@@ -82,9 +82,8 @@ func (e *extents) taken(site string, p netip.Prefix) bool {
 	return false
 }
 
-// dropExtents has the prefixes of a site that is removed be free again, and those looked at anew that were refused.
-func (c *Core) dropExtents(site string, fx *wire.Effects) {
-	e := &c.extents
+// drop has the prefixes of a site that is removed be free again, and those looked at anew that were refused.
+func (e *extents) drop(site string, fx *wire.Effects) {
 	n := len(e.sites)
 	maps.DeleteFunc(e.sites, func(_ netip.Prefix, holder string) bool { return holder == site })
 	clear(e.heard)

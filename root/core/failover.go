@@ -76,9 +76,7 @@ func (c *Core) loadFailover(now time.Time) {
 	for _, a := range c.Apps.Apps() {
 		for _, i := range c.Apps.InstancesOf(a.Key()) {
 			c.track(i)
-			if i.Fence.RootEpoch>>40 == c.opt.Epoch { // a crash may have left half of the commit that gave it
-				c.seq = max(c.seq, i.Fence.RootEpoch&(1<<40-1))
-			}
+			c.tokens.above(i.Fence)
 			if i.Holder != "" && !i.Bound && stopsDisconnected(i) && c.failsOver(i) {
 				c.failover.unsure[i.ID] = true
 			}
@@ -97,7 +95,7 @@ func (c *Core) track(i *apps.Instance) {
 	if i.Left != nil {
 		f.left[i.ID] = i.Left.Holder
 	}
-	c.netDirty[i.Service.App] = true
+	c.nets.dirty[i.Service.App] = true
 	c.relations.dirty = true
 }
 
@@ -115,7 +113,7 @@ func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
 		}
 		c.failover.lost[name] = true
 		c.relations.dirty = true
-		c.gatesLost(name)
+		c.nets.lookAgain(name)
 		held := c.Apps.HeldBy(name)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterLost", Cluster: skerry.ClusterName(name),
 			Text: fmt.Sprintf("cluster %s has been out of touch for %s; what runs there (%d instances) is started elsewhere where it may be", name,
@@ -242,7 +240,7 @@ func (c *Core) placeCopy(now time.Time, inst *apps.Instance, found *search, fx *
 		}
 		return
 	}
-	next := apps.Copy{Holder: decision.Chosen, Fence: c.mint(fx), Since: now}
+	next := apps.Copy{Holder: decision.Chosen, Fence: c.tokens.mint(fx), Since: now}
 	c.Apps.Copying(now, inst, next, &decision, fx)
 	as := c.assignment(inst)
 	as.Fence, as.PriorFence = next.Fence, nil
@@ -424,7 +422,7 @@ func (c *Core) judge(now time.Time, child *members.Child, inst *apps.Instance, f
 		c.Children.Delete(inst.Holder, wire.AssignmentKey(inst.ID))
 	}
 	delete(c.failover.stranded, inst.ID)
-	c.Apps.Restore(now, inst, c.mint(fx), why, fx)
+	c.Apps.Restore(now, inst, c.tokens.mint(fx), why, fx)
 	c.assign(now, inst, fx)
 	obs.Fence = inst.Fence
 	c.Apps.Observe(now, child.Name, obs, fx)
@@ -445,7 +443,7 @@ func stateOf(i *apps.Instance) spec.CopyState {
 // resume has an instance started again that its site stopped while it was out of touch: it waits for a new token.
 func (c *Core) resume(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	delete(c.failover.stranded, i.ID)
-	c.Apps.Regrant(now, i, c.mint(fx), fx)
+	c.Apps.Regrant(now, i, c.tokens.mint(fx), fx)
 	c.assign(now, i, fx)
 	c.track(i)
 }

@@ -254,7 +254,7 @@ func publishGateways(c *Core, now time.Time, fx *wire.Effects) {
 	g := &c.relations.gateways
 	changed := g.dirty
 	g.settle(func(site string, p *wire.Peers) { _ = c.Children.Put(site, wire.PeersKey, c.codec.Marshal(p)) })
-	list := maps.Clone(c.netDirty)
+	list := maps.Clone(c.nets.dirty)
 	if changed {
 		for app := range g.given {
 			list[app] = true

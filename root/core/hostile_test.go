@@ -340,7 +340,7 @@ func TestExtentsOfOthers(t *testing.T) {
 		t.Errorf("%v", r.c.relations.counts)
 	}
 	var next Core
-	next.extents = newExtents()
+	next.extents = newExtents(wire.New())
 	if err := next.Load(keyExtents, r.kv[keyExtents]); err != nil || next.extents.sites[a] != "harbour" || next.extents.sites[b] != "thief" {
 		t.Errorf("another life has %v, %v", next.extents.sites, err)
 	}

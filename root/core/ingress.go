@@ -21,7 +21,7 @@ func (c *Views) showIngress(shown *view.AppView) {
 			key := skerry.ServiceKey{App: shown.Key, Service: service.Name}
 			for _, name := range c.Children.Names() {
 				r := c.reports[name]
-				if r == nil || r.report.Ingress == nil || !c.networks[shown.Key][name] {
+				if r == nil || r.report.Ingress == nil || !c.nets.sites[shown.Key][name] {
 					continue
 				}
 				for _, d := range r.report.Ingress.Entries {

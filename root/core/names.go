@@ -20,7 +20,7 @@ func (c *Views) SiteNames() []SiteNames {
 		s := SiteNames{Site: name, Zone: report.report.Ingress.Zone, Servers: report.report.Ingress.Servers, Hosts: map[string]bool{}}
 		for _, d := range report.report.Ingress.Entries {
 			a := c.Apps.App(d.Service.App)
-			if a == nil || d.Problem != "" || !c.networks[d.Service.App][name] {
+			if a == nil || d.Problem != "" || !c.nets.sites[d.Service.App][name] {
 				continue // clients of what a site has not been given are not sent there
 			}
 			spec := a.Manifest.Spec.Service(d.Service.Service)

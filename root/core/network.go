@@ -3,43 +3,19 @@ package core
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
 )
 
-// loadNetworks finds out which sites an earlier life gave the directory of which application.
-func (c *Core) loadNetworks() {
-	for _, name := range c.Children.Names() {
-		for _, key := range c.Children.Get(name).Desired.Keys() {
-			if rest, ok := strings.CutPrefix(key, "net/"); ok {
-				if app, err := skerry.ParseAppKey(rest, ""); err == nil {
-					c.gaveNetwork(app, name)
-				}
-			}
-		}
-	}
-	for app := range c.networks {
-		c.netDirty[app] = true
-	}
-}
-
-func (c *Core) gaveNetwork(app skerry.AppKey, site string) {
-	if c.networks[app] == nil {
-		c.networks[app] = map[string]bool{}
-	}
-	c.networks[app][site] = true
-}
-
 // publishNetworks gives the directory of an application, its network and its service addresses, to the sites that hold
 // something of it.
 func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
 	for _, app := range c.Apps.Readdressed() {
-		c.netDirty[app] = true
+		c.nets.dirty[app] = true
 	}
-	for _, app := range slices.SortedFunc(maps.Keys(c.netDirty), skerry.AppKey.Compare) {
+	for _, app := range slices.SortedFunc(maps.Keys(c.nets.dirty), skerry.AppKey.Compare) {
 		if c.relations.apps[app] {
 			c.relations.dirty = true // who holds what may have changed
 		}
@@ -54,23 +30,23 @@ func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
 			value := c.codec.Marshal(n)
 			for site := range at {
 				if c.Children.Put(site, wire.NetworkItem(app), value) == nil {
-					c.gaveNetwork(app, site)
+					c.nets.gave(app, site)
 				}
 			}
 		}
-		for site := range c.networks[app] {
+		for site := range c.nets.sites[app] {
 			if !at[site] {
 				c.Children.Delete(site, wire.NetworkItem(app))
-				delete(c.networks[app], site)
+				delete(c.nets.sites[app], site)
 				c.relations.lately = append(c.relations.lately, leftSite{app, site, now})
 			}
 		}
-		if len(c.networks[app]) == 0 {
-			delete(c.networks, app)
+		if len(c.nets.sites[app]) == 0 {
+			delete(c.nets.sites, app)
 		}
 		c.rouse(now, app, fx)
 	}
-	clear(c.netDirty)
+	clear(c.nets.dirty)
 }
 
 // leftSite is a site that held something of an application until a moment ago.
@@ -86,6 +62,6 @@ const speaksFor = 10 * time.Minute
 // concerns reports whether a site has to do with an application, or had a moment ago. What it says of others is not listened to.
 func concerns(c *Core, now time.Time, site string, app skerry.AppKey) bool {
 	c.relations.lately = slices.DeleteFunc(c.relations.lately, func(l leftSite) bool { return now.Sub(l.at).Abs() > speaksFor })
-	return c.networks[app][site] || c.holds(site, app) ||
+	return c.nets.sites[app][site] || c.nets.holds(site, app) ||
 		slices.ContainsFunc(c.relations.lately, func(l leftSite) bool { return l.app == app && l.site == site })
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -61,16 +60,9 @@ func orWhy(why []wire.Reason, text string) []wire.Reason {
 	return []wire.Reason{{What: "workers", Text: text}}
 }
 
-// mint makes a fencing token, which is higher than all before it.
-func (c *Core) mint(fx *wire.Effects) skerry.Fence {
-	c.seq++
-	fx.Put(keySeq, []byte(fmt.Sprint(c.seq)))
-	return skerry.Fence{RootEpoch: c.opt.Epoch<<40 | c.seq}
-}
-
 func (c *Core) give(now time.Time, i *apps.Instance, site string, d *wire.Decision, fx *wire.Effects) {
 	i.Cluster = skerry.ClusterName(site)
-	c.Apps.Place(now, i, site, c.mint(fx), d, fx)
+	c.Apps.Place(now, i, site, c.tokens.mint(fx), d, fx)
 	c.assign(now, i, fx)
 	c.suspects.expectStart(now.Add(patience))
 	c.fed.Take(site, i.Spec.LeastCost())
@@ -89,7 +81,7 @@ func (c *Core) assignment(i *apps.Instance) *spec.Assignment {
 
 // assign puts the instance into its site's desired set.
 func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
-	c.netDirty[i.Service.App] = true
+	c.nets.dirty[i.Service.App] = true
 	as := c.assignment(i)
 	switch {
 	case !stopsDisconnected(i):

@@ -47,13 +47,12 @@ func newRelations() relations {
 		counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
 }
 
-// relationItem reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
-func (c *Core) relationItem(site, key string, there bool) bool {
+// item reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
+func (r *relations) item(site, key string, there bool) bool {
 	kind, _, _ := strings.Cut(key, "/")
 	if kind != wire.SiteItem && kind != "want" && kind != "to" {
 		return false
 	}
-	r := &c.relations
 	r.dirty = true
 	if r.told[site] == nil {
 		r.told[site] = map[string][]byte{}
@@ -64,27 +63,6 @@ func (c *Core) relationItem(site, key string, there bool) bool {
 		delete(r.told[site], key)
 	}
 	return true
-}
-
-// mayWant reports whether a site may know the routes of a service: it holds something of the application, or of one that
-// the service is exported to.
-func (c *Core) mayWant(site string, k skerry.ServiceKey) bool {
-	if c.networks[k.App][site] {
-		return true
-	}
-	a := c.Apps.App(k.App)
-	if a == nil {
-		return false
-	}
-	if s := a.Manifest.Spec.Service(k.Service); s == nil || len(s.Export) == 0 {
-		return false
-	}
-	for app, at := range c.networks {
-		if at[site] && c.Apps.Exported(app, k) {
-			return true
-		}
-	}
-	return false
 }
 
 // publishRelations introduces sites that have to do with each other, and carries what they send each other.
@@ -125,7 +103,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 				continue
 			}
 			if key == wire.SiteItem {
-				h := c.introduce(name, value, fx)
+				h := c.extents.introduce(name, value, fx)
 				info[name] = h.told
 				for _, p := range h.refused {
 					refuse(name, key+" "+p.String(), refusedExtent)
@@ -138,7 +116,7 @@ func (c *Core) publishRelations(now time.Time, fx *wire.Effects) {
 					continue
 				}
 				rel.apps[w.Service.App] = true // it may come to want what it may not know yet
-				if !c.mayWant(name, w.Service) {
+				if !c.nets.mayWant(name, w.Service) {
 					continue
 				}
 				if rel.wants[w.Service] == nil {
@@ -244,7 +222,7 @@ func about(key string) string {
 func (c *Core) loadRelations() {
 	for _, name := range c.Children.Names() {
 		for key := range c.Children.Get(name).Observed.All() {
-			c.relationItem(name, key, true)
+			c.relations.item(name, key, true)
 		}
 		for _, key := range c.Children.Get(name).Desired.Keys() {
 			kind, _, _ := strings.Cut(key, "/")

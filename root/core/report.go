@@ -20,15 +20,15 @@ func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Eff
 	case c.codec.Unmarshal(msg.Payload, &counts) != nil:
 		return members.IgnoredUnreadable
 	case old != nil && old.since.Equal(since) && counts.Seq != 0 && counts.Seq <= old.report.Seq:
-		return c.replayed(now, name, counts.Seq, fx)
+		return c.suspects.replayed(now, name, old, counts.Seq, fx)
 	}
 	grew := old == nil || total(counts) > total(old.report)
 	c.reports[name] = &siteReport{report: counts, at: now, since: since}
 	c.fed.SetReport(name, &counts)
 	reported(c, name, old, &counts)
-	c.examine(now, name, &counts, fx)
+	c.suspects.examine(now, name, &counts, fx)
 	if in := counts.Ingress; in != nil && in.Zone != "" {
-		c.claimZone(now, name, in.Zone, fx)
+		c.zones.claim(now, name, in.Zone, fx)
 	}
 	by := map[skerry.ServiceKey]wire.IngressUse{}
 	for _, u := range counts.Arrivals[:min(len(counts.Arrivals), wire.MaxIngressUses)] {
@@ -38,7 +38,7 @@ func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Eff
 		by[u.Service] = by[u.Service].Add(u)
 	}
 	c.Apps.Arrivals(now, name, by)
-	c.awaited(now, name, &counts)
+	c.nets.awaited(now, name, &counts)
 	for _, q := range counts.Services {
 		share := q.QoS
 		share.CPU = min(max(share.CPU, 0), maxUse)

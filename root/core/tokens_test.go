@@ -12,7 +12,7 @@ import (
 func TestTokenCounterIsKept(t *testing.T) {
 	c := New(Options{Incarnation: "x", Epoch: 3})
 	var fx wire.Effects
-	last := c.mint(&fx)
+	last := c.tokens.mint(&fx)
 	again := New(Options{Incarnation: "x", Epoch: 3})
 	for _, w := range fx.Writes {
 		if err := again.Load(w.Key, w.Value); err != nil {
@@ -20,7 +20,7 @@ func TestTokenCounterIsKept(t *testing.T) {
 		}
 	}
 	again.Start(time.Unix(1000, 0))
-	if next := again.mint(&fx); next.Compare(last) <= 0 {
+	if next := again.tokens.mint(&fx); next.Compare(last) <= 0 {
 		t.Errorf("after the restart it gives %s, and gave %s before", next, last)
 	}
 }

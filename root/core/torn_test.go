@@ -31,7 +31,7 @@ func TestTokensAfterHalfOfACommit(t *testing.T) {
 	load("inst/i1", map[string]any{"id": "i1", "service": skerry.ServiceKey{App: k, Service: "web"}, "spec": spec.ServiceSpec{Name: "web"}, "fence": had})
 	c.Start(time.Unix(1000, 0))
 	var fx wire.Effects
-	if next := c.mint(&fx); next.Compare(had) <= 0 {
+	if next := c.tokens.mint(&fx); next.Compare(had) <= 0 {
 		t.Errorf("%s comes after %s", next, had)
 	}
 }

@@ -9,19 +9,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// leaving is an instance whose state goes to another worker. Until the cluster takes this copy away, or says that it is to go on, its
-// state lies here.
-//
-//	Running ──asked for by the other worker──► Leaving: written ──► sent ──► tombstone
-//	   ▲                                          │
-//	   └── goes on from what was written ◄────────┴── the assignment no longer lets it leave; or it was never sent and nobody says anything
-type leaving struct {
-	For   skerry.Fence `json:"for"`
-	Since time.Time    `json:"since"`
-	Done  bool         `json:"done,omitempty"` // its state is written
-	Sent  bool         `json:"sent,omitempty"` // the other worker has all of it, and may run
-}
-
 // sendTime is how long after an instance stopped serving its state may be on its way; a worker that is out of touch then has it go on.
 const sendTime = 5 * time.Minute
 
@@ -48,53 +35,42 @@ type LeaveAnswer struct {
 	Recipient string
 }
 
-// fromCheckpoint reports whether an instance is to start from the state of another copy, and has not yet.
-func (i *inst) fromCheckpoint() bool { return i.A.From != nil && i.StartedAt.IsZero() }
-
-func (c *Core) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
-	i := c.insts[m.ID]
+func (life *lifecycle) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
+	i := life.ledger.insts[m.ID]
 	if i == nil || i.A.Leave == nil || i.A.Leave.For != m.For || i.Ending || i.Left != nil || i.resizing || i.restarting ||
-		c.freeze != nil || !i.main().Running || i.main().stop {
+		life.freeze.frozen() || !i.main().Running || i.main().stop {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q may not leave now", m.ID)
 		return
 	}
 	i.Left = &leaving{For: m.For, Since: now}
-	c.unready(i, fx)
+	i.unready(fx)
 	i.Phase, i.Reason = skerry.PhaseLeaving, "it moves to another worker with its memory"
-	c.save(i, fx)
+	life.ledger.save(i, fx)
 	fx.Result = LeaveAnswer{Handle: i.main().Handle, Recipient: i.A.Leave.Recipient}
 }
 
-func (c *Core) left(now time.Time, i *inst, m Left, fx *wire.Effects) {
+func (life *lifecycle) left(now time.Time, i *inst, m Left, fx *wire.Effects) {
 	if i.Left == nil {
 		return
 	}
-	defer c.save(i, fx)
+	defer life.ledger.save(i, fx)
 	if m.Err == "" {
 		i.Left.Done = true
-		c.comeBack(now, i, fx)
+		life.comeBack(now, i, fx)
 		return
 	}
 	i.Left = nil
-	c.event(now, i, wire.EventWarning, "CheckpointFailed", m.Err, fx)
+	life.ledger.event(now, i, wire.EventWarning, "CheckpointFailed", m.Err, fx)
 	if i.main().Running {
 		i.Phase, i.Reason = skerry.PhaseRunning, ""
-		c.probe(i, fx)
+		i.probe(fx)
 	} else if !i.Ending {
-		c.again(now, i, "it ended while its state was written: "+m.Err, fx)
+		life.again(now, i, "it ended while its state was written: "+m.Err, fx)
 	}
-}
-
-// comesBackAt is when an instance goes on whose state nobody has fetched, or the zero time.
-func (i *inst) comesBackAt() time.Time {
-	if l := i.Left; l != nil && l.Done && !l.Sent && !i.Ending {
-		return l.Since.Add(sendTime)
-	}
-	return time.Time{}
 }
 
 // comeBack has an instance go on from the state that was written, if it is not to leave any more.
-func (c *Core) comeBack(now time.Time, i *inst, fx *wire.Effects) {
+func (life *lifecycle) comeBack(now time.Time, i *inst, fx *wire.Effects) {
 	l := i.Left
 	if l == nil || !l.Done || i.Ending || i.main().Running || i.main().start {
 		return
@@ -105,21 +81,21 @@ func (c *Core) comeBack(now time.Time, i *inst, fx *wire.Effects) {
 	}
 	i.Left, i.Resume = nil, true
 	i.Phase, i.Reason = skerry.PhaseStarting, "it goes on here: it did not get to another worker"
-	c.event(now, i, wire.EventWarning, "CameBack", i.Reason, fx)
+	life.ledger.event(now, i, wire.EventWarning, "CameBack", i.Reason, fx)
 	if i.Address == "" && len(i.Ports) == 0 && i.Runtime == "" {
 		i.Phase = skerry.PhaseFetching
-		c.prepare(i, fx)
+		life.prepare(i, fx)
 	} else {
-		c.proceed(now, i, fx)
+		life.proceed(now, i, fx)
 	}
-	c.save(i, fx)
+	life.ledger.save(i, fx)
 }
 
 // leftBehind takes up, after a start of the agent, an instance that was leaving. What was not wholly sent then goes on here.
-func (c *Core) leftBehind(now time.Time, i *inst, fx *wire.Effects) {
+func (life *lifecycle) leftBehind(now time.Time, i *inst, fx *wire.Effects) {
 	if i.main().Running {
 		i.Left = nil
-		c.resume(now, i, fx)
+		life.resume(now, i, fx)
 		return
 	}
 	i.Left.Done = true
@@ -128,27 +104,27 @@ func (c *Core) leftBehind(now time.Time, i *inst, fx *wire.Effects) {
 	}
 	i.Left, i.Resume = nil, true
 	i.Phase, i.Reason = skerry.PhaseFetching, "it goes on here: its agent ended while it was to leave"
-	c.prepare(i, fx)
+	life.prepare(i, fx)
 }
 
 // notRestored handles a start from another copy's state, or from its own, that failed. It reports whether that was all.
-func (c *Core) notRestored(now time.Time, i *inst, m Started, fx *wire.Effects) bool {
+func (life *lifecycle) notRestored(now time.Time, i *inst, m Started, fx *wire.Effects) bool {
 	if m.Name != spec.MainContainer {
 		return false
 	}
 	if i.Resume {
 		i.Resume = false
-		c.event(now, i, wire.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
+		life.ledger.event(now, i, wire.EventWarning, "StateLost", "it starts anew: "+m.Err, fx)
 		return false
 	}
 	if !i.fromCheckpoint() {
 		return false
 	}
 	if i.Ending {
-		c.stopNext(i, fx)
-		c.save(i, fx)
+		life.stopNext(i, fx)
+		life.ledger.save(i, fx)
 		return true
 	}
-	c.finish(now, i, skerry.Failed, m.Err, fx)
+	life.finish(now, i, skerry.Failed, m.Err, fx)
 	return true
 }

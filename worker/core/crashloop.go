@@ -25,7 +25,7 @@ func leastBackoff(restarts int) time.Duration {
 
 // sideExited has a side container start again after a back-off. It counts as a restart of the instance, which is as ready as main is; one
 // that ends before main is ready may need it.
-func sideExited(c *Core, now time.Time, i *inst, k *container, name string, exit wire.Exit, fx *wire.Effects) {
+func (life *lifecycle) sideExited(now time.Time, i *inst, k *container, name string, exit wire.Exit, fx *wire.Effects) {
 	if exit.Message == "" && !k.Since.IsZero() && now.Sub(k.Since) >= skerry.SteadyTime {
 		k.Crashes = 0
 	}
@@ -39,8 +39,8 @@ func sideExited(c *Core, now time.Time, i *inst, k *container, name string, exit
 	}
 	r := i.A.Spec.Restart
 	k.retryAt = now.Add(max(wait(k.Crashes, time.Duration(r.Backoff), time.Duration(r.MaxBackoff)), leastBackoff(k.Crashes)))
-	c.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
-	c.proceed(now, i, fx)
+	life.ledger.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
+	life.proceed(now, i, fx)
 }
 
 // looping gives the containers that were restarted so often that they are in a crash loop, each with its start; zero: it does not run.

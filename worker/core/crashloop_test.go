@@ -16,17 +16,17 @@ func TestCrashLoopIsTold(t *testing.T) {
 	most := 100
 	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute), Window: spec.Duration(time.Hour)}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	life := func(after time.Duration) wire.Observation {
 		t.Helper()
 		var fx wire.Effects
 		i.retryAt = time.Time{} // its back-off is over
 		k := i.main()
 		k.Attempt++
-		c.started(now, i, Started{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, At: now}, &fx)
+		c.life.started(now, i, Started{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, At: now}, &fx)
 		now = now.Add(after)
-		c.due(now, i, &fx)
-		c.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, Exit: wire.Exit{Code: 7, At: now}}, &fx)
+		c.life.due(now, i, &fx)
+		c.life.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, Exit: wire.Exit{Code: 7, At: now}}, &fx)
 		return i.observation()
 	}
 	for n := 1; n <= 4; n++ {
@@ -42,12 +42,12 @@ func TestCrashLoopIsTold(t *testing.T) {
 	i.retryAt = time.Time{}
 	k := i.main()
 	k.Attempt++
-	c.started(now, i, Started{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, At: now}, &fx)
+	c.life.started(now, i, Started{ID: "web-1", Name: spec.MainContainer, Attempt: k.Attempt, At: now}, &fx)
 	if o := i.observation(); !o.Ready || o.CrashLoop == "" || !i.wake().Equal(now.Add(skerry.SteadyTime)) {
 		t.Errorf("%+v", o)
 	}
 	now = i.wake()
-	c.due(now, i, &fx)
+	c.life.due(now, i, &fx)
 	if o := i.observation(); o.CrashLoop != "" {
 		t.Error(o.CrashLoop)
 	}
@@ -59,24 +59,24 @@ func TestCrashLoopIsTold(t *testing.T) {
 // A side container that ends again and again is a crash loop of its instance, too, until it has run for long enough.
 func TestCrashLoopOfASideContainerIsTold(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
-	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Ready: true, StartedAt: now,
+	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, health: health{Ready: true}, StartedAt: now,
 		Containers: map[string]*container{spec.MainContainer: {Running: true}}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", Backoff: spec.Duration(time.Second), MaxBackoff: spec.Duration(time.Minute)}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	start := func() {
 		var fx wire.Effects
 		k := i.container("log")
 		k.Attempt++
 		k.start, k.retryAt = true, time.Time{} // its back-off is over
-		c.started(now, i, Started{ID: "web-1", Name: "log", Attempt: k.Attempt, At: now}, &fx)
+		c.life.started(now, i, Started{ID: "web-1", Name: "log", Attempt: k.Attempt, At: now}, &fx)
 	}
 	life := func(after time.Duration) wire.Observation {
 		var fx wire.Effects
 		start()
 		now = now.Add(after)
-		c.due(now, i, &fx)
-		c.exited(now, i, Exited{ID: "web-1", Name: "log", Attempt: i.container("log").Attempt, Exit: wire.Exit{Code: 3, At: now}}, &fx)
+		c.life.due(now, i, &fx)
+		c.life.exited(now, i, Exited{ID: "web-1", Name: "log", Attempt: i.container("log").Attempt, Exit: wire.Exit{Code: 3, At: now}}, &fx)
 		return i.observation()
 	}
 	for n := 1; n <= 3; n++ {
@@ -95,7 +95,7 @@ func TestCrashLoopOfASideContainerIsTold(t *testing.T) {
 	}
 	var fx wire.Effects
 	now = i.wake()
-	c.due(now, i, &fx)
+	c.life.due(now, i, &fx)
 	if o := i.observation(); o.CrashLoop != "" {
 		t.Error(o.CrashLoop)
 	}
@@ -109,13 +109,13 @@ func TestLastAnswerIsTheReason(t *testing.T) {
 	c, now := New(Options{Name: "w"}), time.Unix(1_700_000_000, 0)
 	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}}, A: spec.Assignment{ID: "web-1"}}
 	i.A.Spec.Probes.Readiness = &spec.Probe{TCP: &spec.TCPProbe{Port: 80}, Successes: 1, Failures: 3}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
-	c.probe(i, &fx)
+	i.probe(&fx)
 	writes := 0
 	for n := range 100 {
 		fx = wire.Effects{}
-		c.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, Text: "GET / answered 503 Service Unavailable: try " + strings.Repeat("i", n)}, &fx)
+		c.life.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, Text: "GET / answered 503 Service Unavailable: try " + strings.Repeat("i", n)}, &fx)
 		writes += len(fx.Writes)
 		if n == 0 && i.Reason != "readiness probe fails: GET / answered 503 Service Unavailable: try " {
 			t.Error(i.Reason)
@@ -125,7 +125,7 @@ func TestLastAnswerIsTheReason(t *testing.T) {
 	if writes != 2 {
 		t.Errorf("%d records are written for 10 s", writes)
 	}
-	c.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, OK: true}, &fx)
+	c.life.probed(now, i, Probed{ID: "web-1", Attempt: 1, Kind: Readiness, OK: true}, &fx)
 	if !i.Ready || i.Reason != "" {
 		t.Errorf("%q", i.Reason)
 	}
@@ -141,22 +141,22 @@ func TestSideContainersBesideABackOff(t *testing.T) {
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
 	i.A.Spec.Restart = spec.RestartSpec{Policy: "always", MaxAttempts: &most, Backoff: spec.Duration(time.Millisecond),
 		MaxBackoff: spec.Duration(time.Minute), Window: spec.Duration(time.Hour)}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
-	c.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 7, At: now}}, &fx)
+	c.life.exited(now, i, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 7, At: now}}, &fx)
 	due := i.retryAt
-	c.exited(now, i, Exited{ID: "web-1", Name: "log", Attempt: 1, Exit: wire.Exit{Code: 3, At: now}}, &fx)
+	c.life.exited(now, i, Exited{ID: "web-1", Name: "log", Attempt: 1, Exit: wire.Exit{Code: 3, At: now}}, &fx)
 	k := i.container("log")
 	if k.retryAt.Sub(now) < leastBackoff(1) {
 		t.Errorf("the side container starts again after %s", k.retryAt.Sub(now))
 	}
 	k.Attempt, k.start, k.retryAt = 2, true, time.Time{}
-	c.started(now, i, Started{ID: "web-1", Name: "log", Attempt: 2, At: now}, &fx)
+	c.life.started(now, i, Started{ID: "web-1", Name: "log", Attempt: 2, At: now}, &fx)
 	if i.main().start || i.Phase != skerry.PhaseBackOff || i.retryAt != due || i.Reason != "ended with status 7" || i.Restarts != 1 {
 		t.Errorf("main starts: %v; %s until %s: %s; %d restarts", i.main().start, i.Phase, i.retryAt, i.Reason, i.Restarts)
 	}
 	now = due
-	if c.due(now, i, &fx); !i.main().start {
+	if c.life.due(now, i, &fx); !i.main().start {
 		t.Error("main does not start after its back-off")
 	}
 }
@@ -167,14 +167,14 @@ func TestSideContainersStartFirstAfterARestartOfTheMachine(t *testing.T) {
 	i := &inst{State: skerry.Running, Phase: skerry.PhaseRunning, StartedAt: now, A: spec.Assignment{ID: "web-1"},
 		Containers: map[string]*container{spec.MainContainer: {Running: true, Attempt: 1}, "log": {Running: true, Attempt: 2, Crashes: 1}}}
 	i.A.Spec.Sidecars = []spec.SideContainer{{Name: "log"}}
-	c.insts["web-1"] = i
+	c.ledger.insts["web-1"] = i
 	var fx wire.Effects
-	c.reattach(now, nil, &fx)
-	c.prepared(now, i, Prepared{ID: "web-1", Fence: i.A.Fence}, &fx)
+	c.life.reattach(now, nil, &fx)
+	c.life.prepared(now, i, Prepared{ID: "web-1", Fence: i.A.Fence}, &fx)
 	if i.main().start || !i.container("log").start {
 		t.Errorf("main starts: %v, the side container: %v", i.main().start, i.container("log").start)
 	}
-	c.started(now, i, Started{ID: "web-1", Name: "log", Attempt: 3, At: now}, &fx)
+	c.life.started(now, i, Started{ID: "web-1", Name: "log", Attempt: 3, At: now}, &fx)
 	if !i.main().start {
 		t.Error("main does not start")
 	}
@@ -189,7 +189,7 @@ func TestBackoffHasALeast(t *testing.T) {
 	begin := now
 	for range 60 {
 		var fx wire.Effects
-		c.again(now, i, "it ended", &fx)
+		c.life.again(now, i, "it ended", &fx)
 		if now = i.retryAt; i.Phase != skerry.PhaseBackOff {
 			t.Fatal(i.Phase, i.Reason)
 		}

@@ -13,70 +13,68 @@ import (
 // nothing is known of that, as after the machine's restart: what must not run while cut off then waits for the cluster.
 type Contact struct{ At time.Time }
 
+// contacts owns when the worker was last in touch with its cluster, and which instances were said to depend on that. It says what must
+// stop, and stops nothing.
+type contacts struct {
+	ledger *ledger
+	last   time.Time // the last contact before it was lost; zero: not known
+	leased []Lease   // of the last KeepContact; nil: there was none
+}
+
+// lost notes that the cluster is out of touch, and when it was heard last; zero: now.
+func (k *contacts) lost(now, heard time.Time) {
+	if !k.ledger.up.Connected {
+		return
+	}
+	if k.last = heard; k.last.IsZero() || k.last.After(now) {
+		k.last = now
+	}
+}
+
+// earlier takes when an earlier life was last in touch.
+func (k *contacts) earlier(at time.Time) {
+	if !k.ledger.up.Connected && at.After(k.last) {
+		k.last = at
+	}
+}
+
 // stopsAt is when an instance must stop because the cluster is out of touch, or the zero time. What has never heard of the
 // cluster is overdue.
-func (c *Core) stopsAt(now time.Time, i *inst) time.Time {
+func (k *contacts) stopsAt(now time.Time, i *inst) time.Time {
 	d, ok := i.A.Spec.OnDisconnect.StopAfter()
-	if !ok || c.Up.Connected || i.Ending || i.halted() {
+	if !ok || k.ledger.up.Connected || i.Ending || i.halted() {
 		return time.Time{}
 	}
-	if c.contact.IsZero() {
+	if k.last.IsZero() {
 		return now
 	}
-	return c.contact.Add(d)
+	return k.last.Add(d)
 }
 
 // overdue reports whether an instance must stop now because the cluster is out of touch.
-func (c *Core) overdue(now time.Time, i *inst) bool {
-	at := c.stopsAt(now, i)
+func (k *contacts) overdue(now time.Time, i *inst) bool {
+	at := k.stopsAt(now, i)
 	return !at.IsZero() && !now.Before(at)
-}
-
-// halted reports whether the containers of an instance have ended, or are ending, for good as far as this worker decides.
-func (i *inst) halted() bool {
-	return i.Phase == skerry.PhaseExited || i.Phase == skerry.PhaseCutOff || i.Left != nil
 }
 
 // stopCutOff stops what may not run for so long without the cluster. Only a new token from there starts it again, because a
 // replacement may run elsewhere by then.
 func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
-	if !c.ready || c.Up.Connected {
+	if !c.ledger.ready || c.Up.Connected {
 		return
 	}
-	for _, id := range c.ids() {
-		i := c.insts[id]
-		if !c.overdue(now, i) {
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
+		if !c.contact.overdue(now, i) {
 			continue
 		}
 		why := "stopped by its worker, which does not know the cluster's word since it started"
-		if !c.contact.IsZero() {
-			why = "stopped by its worker, which has been out of touch with the cluster for " + now.Sub(c.contact).Round(time.Second).String()
+		if !c.contact.last.IsZero() {
+			why = "stopped by its worker, which has been out of touch with the cluster for " +
+				now.Sub(c.contact.last).Round(time.Second).String()
 		}
-		c.halt(now, i, why, fx)
+		c.life.halt(now, i, why, fx)
 	}
-}
-
-func (c *Core) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
-	c.event(now, i, wire.EventWarning, "CutOff", why, fx)
-	c.unready(i, fx)
-	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
-	if i.preparing {
-		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})
-	}
-	c.stopNext(i, fx)
-	c.save(i, fx)
-}
-
-// regrant takes over a new token for an instance that runs under the one that the cluster names: the same copy was chosen
-// again, and goes on as if nothing had been.
-func (c *Core) regrant(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) bool {
-	if a.PriorFence == nil || *a.PriorFence != i.A.Fence || a.Revision != i.A.Revision && a.Revision != i.wanted() || i.Ending ||
-		i.preparing || i.Phase == skerry.PhaseCutOff {
-		return false
-	}
-	i.A.Fence, i.A.PriorFence, i.A.Ordinal, i.A.Leave = a.Fence, a.PriorFence, a.Ordinal, a.Leave
-	c.relimit(now, i, a, fx)
-	return true
 }
 
 // Lease bounds how long an instance runs should its agent hang while the cluster is out of touch. Both times count from the last contact.
@@ -97,51 +95,33 @@ const (
 	lateKill = 3 * time.Second
 )
 
-// leasesOf lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
-func leasesOf(c *Core) (list []Lease) {
-	for _, id := range c.ids() {
-		i := c.insts[id]
+// leases lists what may not run for so long without the cluster, from before its first container starts until the last one has ended.
+func (k *contacts) leases() (list []Lease) {
+	for _, id := range k.ledger.ids() {
+		i := k.ledger.insts[id]
 		d, ok := i.A.Spec.OnDisconnect.StopAfter()
 		if !ok || i.halted() && !busy(i) {
 			continue
 		}
 		l := Lease{ID: id, Fence: i.A.Fence, Stop: d + lateStop, Kill: d + graceOf(i) + lateKill, Ending: i.Ending || i.halted(),
 			Signal: i.A.Spec.StopSignal}
-		if k := i.Containers[spec.MainContainer]; k != nil && k.Running {
-			l.Main = string(k.Handle)
+		if main := i.Containers[spec.MainContainer]; main != nil && main.Running {
+			l.Main = string(main.Handle)
 		}
 		list = append(list, l)
 	}
 	return list
 }
 
-// graceOf is how long a container may take to end.
-func graceOf(i *inst) time.Duration {
-	if i.A.Spec.TerminationGrace != nil {
-		return time.Duration(*i.A.Spec.TerminationGrace)
-	}
-	return 10 * time.Second
-}
-
-// busy reports whether a container runs or is being started.
-func busy(i *inst) bool {
-	for _, k := range i.Containers {
-		if k.Running || k.start {
-			return true
-		}
-	}
-	return false
-}
-
-// keepContact has the moment of the last contact kept for as long as an instance depends on it, and says which these
+// keep has the moment of the last contact kept for as long as an instance depends on it, and says which these
 // are. That there are none is said, too: the guard may go by a list of an earlier life. It goes on with that one until
 // it is known what runs.
-func (c *Core) keepContact(fx *wire.Effects) {
-	list := leasesOf(c)
-	if c.leased == nil && len(list) == 0 && (!c.ready || c.strays.lost) || c.leased != nil && slices.Equal(list, c.leased) {
+func (k *contacts) keep(known bool, fx *wire.Effects) {
+	list := k.leases()
+	if k.leased == nil && len(list) == 0 && !known || k.leased != nil && slices.Equal(list, k.leased) {
 		return
 	}
-	c.leased = append([]Lease{}, list...)
+	k.leased = append([]Lease{}, list...)
 	fx.Actions = append(fx.Actions, KeepContact{list})
 }
 
@@ -152,12 +132,10 @@ type LeaseOver struct {
 	Alone time.Duration // out of touch with the cluster, until then
 }
 
-// take takes up that an instance was ended in the agent's place.
-func (m LeaseOver) take(c *Core, now time.Time, fx *wire.Effects) {
-	i := c.insts[m.ID]
-	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
-		return
+// audit lists what contradicts itself between two steps.
+func (k *contacts) audit() (faults []string) {
+	if k.leased != nil && !slices.Equal(k.leased, k.leases()) {
+		faults = append(faults, "the leases that were told are not those of the instances here")
 	}
-	c.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+
-		m.Alone.Round(time.Second).String(), fx)
+	return faults
 }

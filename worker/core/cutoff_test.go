@@ -48,14 +48,14 @@ func TestLeaseOver(t *testing.T) {
 				d.step(over)
 				d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: start.Attempt, Exit: exit})
 			}
-			i := d.c.insts[a.ID]
+			i := d.c.ledger.insts[a.ID]
 			if i == nil || i.Phase != c.phase || i.Ready {
 				t.Fatalf("%+v", i)
 			}
 			if c.phase != skerry.PhaseCutOff {
 				return
 			}
-			if l := leasesOf(d.c); len(l) != 0 {
+			if l := d.c.contact.leases(); len(l) != 0 {
 				t.Errorf("when nothing of it runs: %+v", l)
 			}
 			d.now = d.now.Add(time.Hour)

@@ -2,12 +2,12 @@ package core
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -22,6 +22,16 @@ import (
 type freeze struct {
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason"`
+}
+
+// freezer owns whether the worker is held on its device, why, and which changes wait for its release. It knows neither the instances nor
+// the desired set: whoever takes a change asks it first.
+//
+// Nothing waits while the worker is not held, and nothing is approved between two steps.
+type freezer struct {
+	record   *freeze                      // on the device; nil: none
+	waits    map[skerry.InstanceID]string // what waits, by its instance
+	approved skerry.InstanceID            // within a step: what is carried out all the same
 }
 
 // Messages of people at the device.
@@ -48,191 +58,120 @@ const (
 	maxFreezeReason = 200
 )
 
-func (c *Core) loadFreeze(value []byte) error {
+func (f *freezer) load(value []byte) error {
 	h := new(freeze)
 	if err := json.Unmarshal(value, h); err != nil {
 		return err
 	}
-	c.freeze = h
+	f.record = h
 	return nil
 }
 
-func (c *Core) freezeLocal(now time.Time, msg FreezeLocal, fx *wire.Effects) {
-	if len(msg.Reason) > maxFreezeReason {
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the reason has %d bytes; at most %d are kept", len(msg.Reason), maxFreezeReason)
-		return
+// frozen reports whether the worker is held on its device.
+func (f *freezer) frozen() bool { return f.record != nil }
+
+// holds reports whether an instance is to stay as it is.
+func (f *freezer) holds(id skerry.InstanceID) bool { return f.record != nil && f.approved != id }
+
+// reason says why the worker is held, or "".
+func (f *freezer) reason() string {
+	if f.record == nil {
+		return ""
 	}
-	h := &freeze{Since: now, Reason: msg.Reason}
+	return f.record.Reason
+}
+
+// text says what waits for an instance, or "".
+func (f *freezer) text(id skerry.InstanceID) string {
+	what := f.waits[id]
+	if f.record == nil || what == "" {
+		return ""
+	}
+	return what + " waits until its worker is released: " + f.record.Reason
+}
+
+// pending lists the instances for which something waits, by name.
+func (f *freezer) pending() []skerry.InstanceID { return slices.Sorted(maps.Keys(f.waits)) }
+
+// drop notes that nothing waits for an instance any more, and gives what did.
+func (f *freezer) drop(id skerry.InstanceID) (what string) {
+	what = f.waits[id]
+	delete(f.waits, id)
+	return what
+}
+
+// approve has the change of an instance be carried out, until the next call, and gives what it is; "" ends that.
+func (f *freezer) approve(id skerry.InstanceID) (what string) {
+	f.approved = id
+	return f.drop(id)
+}
+
+// start begins to hold the worker, or gives another reason.
+func (f *freezer) start(now time.Time, reason string, fx *wire.Effects) {
+	h := &freeze{Since: now, Reason: reason}
 	if h.Reason == "" {
 		h.Reason = "held on the device"
 	}
-	if c.freeze != nil {
-		h.Since = c.freeze.Since
+	if f.record != nil {
+		h.Since = f.record.Since
 	}
-	c.freeze = h
+	f.record = h
 	data, err := json.Marshal(h)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
 	}
 	fx.Put(keyFreeze, data)
-	c.tellWaiting()
-	c.reportAt = time.Time{}
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Held", Text: h.Reason})
 }
 
-func (c *Core) releaseLocal(now time.Time, fx *wire.Effects) {
-	if c.freeze == nil {
-		return
-	}
-	c.freeze = nil
+// release ends that, and gives the instances for which something waited.
+func (f *freezer) release(fx *wire.Effects) []skerry.InstanceID {
+	f.record = nil
 	fx.Delete(keyFreeze)
-	was := c.waits
-	c.waits = map[skerry.InstanceID]string{}
-	if c.ready { // else it is done once what runs is known
-		c.review(now, fx)
-		for _, id := range c.ids() {
-			c.setLimits(now, c.insts[id], fx)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(was)) {
-		if i := c.insts[id]; i != nil {
-			c.tell(i)
-		}
-	}
-	c.agentOrder(fx)
-	c.reportAt = time.Time{}
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "Released", Text: "what waited is carried out"})
+	was := f.pending()
+	clear(f.waits)
+	return was
 }
 
-func (c *Core) approveLocal(now time.Time, m ApproveLocal, fx *wire.Effects) {
-	switch {
-	case c.freeze == nil:
-		fx.Err = skerry.Errorf(skerry.CodeConflict, "the worker is not frozen").WithHint("nothing waits for approval")
-		return
-	case m.ID != "" && c.waits[m.ID] == "":
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "no change of instance %q is pending", m.ID).WithHint("`skerry worker status` lists pending changes")
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
-		if m.ID == "" || m.ID == id {
-			c.approve(now, id, fx)
-		}
-	}
-}
-
-// agentOrder has carried out what the cluster said last of the agent's program, unless the worker is held.
-func (c *Core) agentOrder(fx *wire.Effects) {
-	value, _, ok := c.Up.Desired.Get(wire.AgentKey)
-	if !ok || c.freeze != nil {
-		return
-	}
-	var o wire.AgentOrder
-	if err := c.codec.Unmarshal(value, &o); err != nil || o.Seq == 0 || o.Image == "" {
-		c.Up.Ignored.Count(members.IgnoredUnreadable)
-		return
-	}
-	fx.Actions = append(fx.Actions, UpgradeAgent{Order: o})
-}
-
-func (c *Core) approve(now time.Time, id skerry.InstanceID, fx *wire.Effects) {
-	key := wire.AssignmentKey(id)
-	what := c.waits[id]
-	delete(c.waits, id)
-	c.approved = id
-	if _, _, ok := c.Up.Desired.Get(key); ok {
-		c.desired(now, []string{key}, nil, fx)
-	} else {
-		c.desired(now, nil, []string{key}, fx)
-	}
-	c.approved = ""
-	if i := c.insts[id]; i != nil {
-		c.tell(i)
-		c.event(now, i, wire.EventNormal, "Approved", what+" was approved on the device", fx)
-	}
-}
-
-// defers reports whether an assignment has to wait. What of it changes nothing that runs is taken over.
-func (c *Core) defers(now time.Time, assigned *spec.Assignment, fx *wire.Effects) bool {
-	instance := c.insts[assigned.ID]
-	if c.freeze == nil || c.approved == assigned.ID || instance != nil && assigned.Fence.Compare(instance.A.Fence) < 0 {
-		return false
+// defers reports whether an assignment has to wait, and notes what of it does. The instance is the one here under that name, or nil.
+func (f *freezer) defers(assigned *spec.Assignment, instance *inst) (what string, waits bool) {
+	if !f.holds(assigned.ID) || instance != nil && assigned.Fence.Compare(instance.A.Fence) < 0 {
+		return "", false
 	}
 	switch {
 	case instance == nil, instance.Ending:
-		c.waits[assigned.ID] = waitsStart
+		what = waitsStart
 	case assigned.Fence != instance.A.Fence && (assigned.PriorFence == nil || *assigned.PriorFence != instance.A.Fence ||
 		assigned.Revision != instance.A.Revision):
-		c.waits[assigned.ID] = waitsUpdate
+		what = waitsUpdate
 	case assigned.Fence == instance.A.Fence && assigned.Revision != instance.wanted():
-		c.waits[assigned.ID] = waitsLimits
+		what = waitsLimits
 	case assigned.Restart > instance.A.Restart:
-		c.waits[assigned.ID] = waitsRestart
-		still := *assigned
-		still.Restart = instance.A.Restart
-		c.assign(now, still, fx)
+		what = waitsRestart
 	default:
-		delete(c.waits, assigned.ID) // whatever waited is no longer wanted
-		return false
+		f.drop(assigned.ID) // whatever waited is no longer wanted
+		return "", false
 	}
-	if instance != nil {
-		c.tell(instance)
-	} else {
-		c.tellWaitingStart(assigned)
-	}
-	return true
+	f.waits[assigned.ID] = what
+	return what, true
 }
 
 // defersEnd reports whether the end of an instance has to wait: of one that has run, and may still.
-func (c *Core) defersEnd(i *inst) bool {
-	if c.freeze == nil || c.approved == i.A.ID || i.Ending || i.halted() || i.StartedAt.IsZero() {
-		delete(c.waits, i.A.ID)
+func (f *freezer) defersEnd(i *inst) bool {
+	if !f.holds(i.A.ID) || i.Ending || i.halted() || i.StartedAt.IsZero() {
+		f.drop(i.A.ID)
 		return false
 	}
-	c.waits[i.A.ID] = waitsStop
-	c.tell(i)
+	f.waits[i.A.ID] = waitsStop
 	return true
 }
 
-// frozenText says what waits for an instance, or "".
-func (c *Core) frozenText(id skerry.InstanceID) string {
-	what := c.waits[id]
-	if c.freeze == nil || what == "" {
-		return ""
+// audit lists what contradicts itself between two steps.
+func (f *freezer) audit() (faults []string) {
+	if f.record == nil && len(f.waits) > 0 {
+		faults = append(faults, fmt.Sprintf("%d changes wait for the release of a worker that is not held", len(f.waits)))
 	}
-	return what + " waits until its worker is released: " + c.freeze.Reason
-}
-
-func (c *Core) tellWaitingStart(a *spec.Assignment) {
-	o := wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.WorkerScheduled, Frozen: c.frozenText(a.ID)}
-	o.Reason = o.Frozen
-	_, _ = c.Up.Observed.Put(wire.AssignmentKey(a.ID), c.codec.Marshal(&o))
-}
-
-// tellWaiting tells of all that waits.
-func (c *Core) tellWaiting() {
-	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
-		if i := c.insts[id]; i != nil {
-			c.tell(i)
-		} else if a := c.wanted(id); a != nil {
-			c.tellWaitingStart(a)
-		}
+	if f.approved != "" {
+		faults = append(faults, fmt.Sprintf("the change of %s is approved beyond its step", f.approved))
 	}
-}
-
-// wanted gives what the cluster wants for an instance, or nil.
-func (c *Core) wanted(id skerry.InstanceID) *spec.Assignment {
-	value, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id))
-	a := new(spec.Assignment)
-	if !ok || c.codec.Unmarshal(value, a) != nil {
-		return nil
-	}
-	return a
-}
-
-// Frozen says why the worker is held on its device, or "".
-func (c *Core) Frozen() string {
-	if c.freeze == nil {
-		return ""
-	}
-	return c.freeze.Reason
+	return faults
 }

@@ -26,125 +26,24 @@ const (
 	longestDrain = 10 * time.Second
 )
 
-// inst is one instance on this worker. Its way:
-//
-//	Fetching --Prepared--> Starting: init 1..n, side containers, main --Started--> Running
-//	    ^                      ^                                                      |
-//	    | (back-off, tries)    +------------- BackOff <------- main exited -----------+
-//	    |                                                          | policy or limit
-//	    +-- Next                Stopping <--- tombstone            v
-//	          ^                     |                            Exited (Terminated or Failed)
-//	          +----- Cleaned <------+--------------- tombstone ----+
-type inst struct {
-	A          spec.Assignment       `json:"assignment"`
-	State      skerry.State          `json:"state"`
-	Phase      skerry.Phase          `json:"phase"`
-	Reason     string                `json:"reason,omitempty"`
-	Containers map[string]*container `json:"containers"`
-	Restarts   int                   `json:"restarts"`
-	Times      []time.Time           `json:"times,omitempty"` // of counted restarts, in the window
-	Exit       *wire.Exit            `json:"exit,omitempty"`
-	StartedAt  time.Time             `json:"startedAt,omitzero"`
-	Ports      []wire.PortBinding    `json:"ports,omitempty"`
-	Address    string                `json:"address,omitempty"`
-	Runtime    string                `json:"runtime,omitempty"`
-	Digest     string                `json:"digest,omitempty"`
-	Restart    uint64                `json:"restart"` // the last request that was carried out
-	Ending     bool                  `json:"ending,omitempty"`
-	Next       *spec.Assignment      `json:"next,omitempty"` // to run once this one is gone
-	Ready      bool                  `json:"ready"`
-	Unhealthy  bool                  `json:"unhealthy,omitempty"` // main is being ended because a probe failed
-	Resize     *resize               `json:"resize,omitempty"`    // limits that it is to have
-	Limits     *wire.LimitsRefusal   `json:"limits,omitempty"`    // why it has not got them
-	Left       *leaving              `json:"left,omitempty"`      // its state is, or is being, written for another worker
-	Resume     bool                  `json:"resume,omitempty"`    // main goes on from that state
-	recipient  string                // for what it is to start from
-	resizing   bool                  // SetLimits is under way
-	resizeAt   time.Time             // it is tried again then
-	preparing  bool
-	cleaning   bool
-	tries      int
-	draining   bool      // AwaitQuiet is under way, after which what must end is stopped
-	retryAt    time.Time // of what waits: prepare, restart or clean-up
-	restarting bool      // the stop of main was asked for in order to start it again
-	probes     probeState
-}
-
-// container is one container with its present attempt.
-type container struct {
-	Attempt int               `json:"attempt"`
-	Crashes int               `json:"crashes,omitempty"` // of the main one and side ones: restarts in a row after less than SteadyTime
-	Since   time.Time         `json:"since,omitzero"`    // of a side container: its last start
-	Why     string            `json:"why,omitempty"`     // of a side container: how it ended last
-	Handle  json.RawMessage   `json:"handle,omitempty"`
-	Running bool              `json:"running,omitempty"`
-	Done    bool              `json:"done,omitempty"` // an init container that ended well
-	Old     []json.RawMessage `json:"old,omitempty"`  // the attempt before, whose log is kept
-	// Limits is the revision of which it has the limits; empty: that of the instance, unsure: one of two.
-	Limits  string `json:"limits,omitempty"`
-	start   bool   // StartContainer is under way
-	stop    bool   // StopContainer is under way
-	retryAt time.Time
-}
-
-func (i *inst) names() []string {
-	out := make([]string, 0, len(i.Containers))
-	for n := range i.Containers {
-		out = append(out, n)
-	}
-	slices.Sort(out)
-	return out
-}
-
-func (i *inst) container(name string) *container {
-	k := i.Containers[name]
-	if k == nil {
-		k = &container{}
-		i.Containers[name] = k
-	}
-	return k
-}
-
-func (i *inst) main() *container { return i.container(spec.MainContainer) }
-
-// wake is when the instance has something to do by itself.
-func (i *inst) wake() time.Time {
-	next := i.retryAt
-	if at := i.comesBackAt(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-		next = at
-	}
-	if !i.resizeAt.IsZero() && (next.IsZero() || i.resizeAt.Before(next)) {
-		next = i.resizeAt
-	}
-	if at := steadyAt(i); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-		next = at
-	}
-	for _, k := range i.Containers {
-		if !k.retryAt.IsZero() && (next.IsZero() || k.retryAt.Before(next)) {
-			next = k.retryAt
-		}
-	}
-	return next
-}
-
 // due does what an instance waited for.
-func (c *Core) due(now time.Time, instance *inst, fx *wire.Effects) {
+func (life *lifecycle) due(now time.Time, instance *inst, fx *wire.Effects) {
 	for _, s := range instance.A.Spec.Sidecars {
 		if k := instance.Containers[s.Name]; k != nil && !k.retryAt.IsZero() && !k.retryAt.After(now) {
 			k.retryAt = time.Time{}
 			if !instance.Ending && !instance.halted() {
-				c.start(instance, s.Name, fx)
+				instance.start(s.Name, fx)
 			}
 		}
 	}
 	if !instance.resizeAt.IsZero() && !instance.resizeAt.After(now) {
 		instance.resizeAt = time.Time{}
-		c.setLimits(now, instance, fx)
+		life.setLimits(now, instance, fx)
 	}
-	c.comeBack(now, instance, fx)
+	life.comeBack(now, instance, fx)
 	if at := steadyAt(instance); !at.IsZero() && !at.After(now) {
 		settle(instance, now)
-		c.save(instance, fx)
+		life.ledger.save(instance, fx)
 	}
 	if instance.retryAt.IsZero() || instance.retryAt.After(now) {
 		return
@@ -152,56 +51,55 @@ func (c *Core) due(now time.Time, instance *inst, fx *wire.Effects) {
 	instance.retryAt = time.Time{}
 	switch {
 	case instance.Ending:
-		c.cleanup(instance, fx)
+		life.cleanup(instance, fx)
 	case instance.Phase == skerry.PhaseFetching:
-		c.prepare(instance, fx)
+		life.prepare(instance, fx)
 	case instance.Phase == skerry.PhaseBackOff:
-		c.proceed(now, instance, fx)
+		life.proceed(now, instance, fx)
 	}
 }
 
 // assign takes an assignment, new or changed.
-func (c *Core) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
-	i := c.insts[a.ID]
+func (life *lifecycle) assign(now time.Time, a spec.Assignment, fx *wire.Effects) {
+	i := life.ledger.insts[a.ID]
 	switch {
 	case i == nil:
-		c.begin(now, a, fx)
-	case a.Fence.Compare(i.A.Fence) > 0 && c.regrant(now, i, a, fx):
-		restartFor(c, now, i, a, fx)
+		life.begin(now, a, fx)
+	case a.Fence.Compare(i.A.Fence) > 0 && life.regrant(now, i, a, fx):
+		life.restartFor(now, i, a, fx)
 	case a.Fence.Compare(i.A.Fence) < 0, i.Next != nil && a.Fence.Compare(i.Next.Fence) < 0:
-		c.Up.Ignored.Count(members.IgnoredToken) // an old word that was overtaken
+		life.ledger.up.Ignored.Count(members.IgnoredToken) // an old word that was overtaken
 	case i.Ending || a.Fence.Compare(i.A.Fence) > 0:
 		i.Next = &a
-		c.end(now, i, fx)
-		c.save(i, fx)
+		life.end(now, i, fx)
+		life.ledger.save(i, fx)
 	default:
 		i.A.Leave = a.Leave
-		c.relimit(now, i, a, fx)
-		c.comeBack(now, i, fx)
-		restartFor(c, now, i, a, fx)
+		life.relimit(now, i, a, fx)
+		life.comeBack(now, i, fx)
+		life.restartFor(now, i, a, fx)
 	}
 }
 
 // restartFor restarts an instance if an assignment asks for that; its images need the signatures that the site asks for now.
-func restartFor(c *Core, now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
+func (life *lifecycle) restartFor(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
 	if a.Restart > i.A.Restart {
 		i.A.Restart, i.A.Signers = a.Restart, a.Signers
-		c.restartNow(now, i, "restart was asked for", fx)
-		c.save(i, fx)
+		life.restartNow(now, i, "restart was asked for", fx)
+		life.ledger.save(i, fx)
 	}
 }
 
-func (c *Core) begin(now time.Time, a spec.Assignment, fx *wire.Effects) {
+func (life *lifecycle) begin(now time.Time, a spec.Assignment, fx *wire.Effects) {
 	i := &inst{A: a, State: skerry.WorkerScheduled, Phase: skerry.PhaseFetching, Containers: map[string]*container{}, Restart: a.Restart}
-	c.insts[a.ID] = i
-	c.save(i, fx)
-	if c.ready {
-		c.prepare(i, fx)
+	life.ledger.add(i, fx)
+	if life.ledger.ready {
+		life.prepare(i, fx)
 	}
 }
 
-func (c *Core) prepare(i *inst, fx *wire.Effects) {
-	if awaitVolumes(c, i, fx) {
+func (life *lifecycle) prepare(i *inst, fx *wire.Effects) {
+	if life.volumes.await(i, fx) {
 		return
 	}
 	i.preparing = true
@@ -209,38 +107,46 @@ func (c *Core) prepare(i *inst, fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, Prepare{A: i.A, Keep: i.Ports})
 }
 
-func (c *Core) prepared(now time.Time, instance *inst, msg Prepared, fx *wire.Effects) {
+func (life *lifecycle) prepared(now time.Time, instance *inst, msg Prepared, fx *wire.Effects) {
 	if msg.Fence != instance.A.Fence || !instance.preparing {
 		return
 	}
 	instance.preparing = false
 	if instance.Ending {
-		c.cleanup(instance, fx)
+		life.cleanup(instance, fx)
 		return
 	}
 	if instance.halted() {
 		instance.Ports, instance.Address = msg.Ports, msg.Address
-		c.stopNext(instance, fx)
+		life.stopNext(instance, fx)
 		return
 	}
 	if msg.Err != "" {
 		instance.Reason = msg.Err
 		if msg.Permanent || instance.tries >= prepareTries {
-			c.event(now, instance, wire.EventWarning, "PrepareFailed", msg.Err, fx)
-			c.finish(now, instance, skerry.Failed, msg.Err, fx)
+			life.ledger.event(now, instance, wire.EventWarning, "PrepareFailed", msg.Err, fx)
+			life.finish(now, instance, skerry.Failed, msg.Err, fx)
 			return
 		}
 		instance.retryAt = now.Add(wait(instance.tries, firstWait, longestWait))
-		c.save(instance, fx)
+		life.ledger.save(instance, fx)
 		return
 	}
 	instance.tries, instance.Reason = 0, ""
 	instance.Ports, instance.Address, instance.Runtime, instance.Digest, instance.recipient = msg.Ports, msg.Address, msg.Runtime,
 		msg.Digest, msg.Recipient
 	instance.Phase = skerry.PhaseStarting
-	if !c.strays.join(c, now, instance, fx) {
-		c.proceed(now, instance, fx)
+	joined, other := life.strays.join(now, instance, fx)
+	if !joined {
+		life.proceed(now, instance, fx)
+		return
 	}
+	life.resume(now, instance, fx)
+	if other && !instance.restarting {
+		life.restartNow(now, instance, "it is not known to run the image that is wanted", fx)
+	}
+	life.setLimits(now, instance, fx)
+	life.ledger.save(instance, fx)
 }
 
 func wait(tries int, first, longest time.Duration) time.Duration {
@@ -252,11 +158,11 @@ func wait(tries int, first, longest time.Duration) time.Duration {
 }
 
 // proceed starts the next container that is to start: init containers one by one, side containers, main.
-func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
+func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) {
 	if instance.Ending || instance.halted() {
 		return
 	}
-	defer c.save(instance, fx)
+	defer life.ledger.save(instance, fx)
 	if instance.Phase == skerry.PhaseBackOff && !instance.retryAt.IsZero() {
 		return
 	}
@@ -267,14 +173,14 @@ func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
 			continue
 		}
 		if !k.Running && !k.start {
-			c.start(instance, s.Name, fx)
+			instance.start(s.Name, fx)
 		}
 		return
 	}
 	for _, s := range instance.A.Spec.Sidecars {
 		k := instance.container(s.Name)
 		if !k.Running && !k.start && k.retryAt.IsZero() {
-			c.start(instance, s.Name, fx)
+			instance.start(s.Name, fx)
 		}
 	}
 	for _, s := range instance.A.Spec.Sidecars {
@@ -283,35 +189,24 @@ func (c *Core) proceed(now time.Time, instance *inst, fx *wire.Effects) {
 		}
 	}
 	if k := instance.main(); !k.Running && !k.start {
-		c.start(instance, spec.MainContainer, fx)
+		instance.start(spec.MainContainer, fx)
 	}
 	if instance.main().Running {
 		instance.Phase = skerry.PhaseRunning
 	}
 }
 
-func (c *Core) start(i *inst, name string, fx *wire.Effects) {
-	k := i.container(name)
-	if len(k.Handle) > 0 {
-		k.Old = append(k.Old, k.Handle)
-		k.Handle = nil
-	}
-	k.Attempt++
-	k.start, k.stop, k.Limits = true, false, i.A.Revision
-	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
-}
-
-func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effects) {
+func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wire.Effects) {
 	ctr := instance.Containers[m.Name]
 	if ctr == nil || ctr.Attempt != m.Attempt {
 		return
 	}
 	ctr.start = false
-	if m.Err != "" && c.notRestored(now, instance, m, fx) {
+	if m.Err != "" && life.notRestored(now, instance, m, fx) {
 		return
 	}
 	if m.Err != "" {
-		c.exited(now, instance, Exited{ID: m.ID, Name: m.Name, Attempt: m.Attempt,
+		life.exited(now, instance, Exited{ID: m.ID, Name: m.Name, Attempt: m.Attempt,
 			Exit: wire.Exit{Code: 127, At: now, Message: m.Err}}, fx)
 		return
 	}
@@ -324,69 +219,66 @@ func (c *Core) started(now time.Time, instance *inst, m Started, fx *wire.Effect
 		ctr.Old = slices.Clone(ctr.Old[len(ctr.Old)-1:])
 	}
 	if instance.Ending || instance.Phase == skerry.PhaseCutOff {
-		c.stopNext(instance, fx)
-		c.save(instance, fx)
+		life.stopNext(instance, fx)
+		life.ledger.save(instance, fx)
 		return
 	}
 	if m.Name == spec.MainContainer {
 		instance.State, instance.Phase, instance.StartedAt, instance.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
 		instance.restarting, instance.Resume, instance.recipient = false, false, ""
 		instance.Restart = max(instance.Restart, instance.A.Restart)
-		c.probe(instance, fx)
-		c.setLimits(now, instance, fx)
-		c.save(instance, fx)
+		instance.probe(fx)
+		life.setLimits(now, instance, fx)
+		life.ledger.save(instance, fx)
 		return
 	}
-	c.setLimits(now, instance, fx)
+	life.setLimits(now, instance, fx)
 	if !instance.isInit(m.Name) {
 		ctr.Since = m.At
 		if instance.Reason == ctr.Why {
 			instance.Reason = ""
 		}
 	}
-	c.proceed(now, instance, fx)
+	life.proceed(now, instance, fx)
 }
 
-func (c *Core) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects) {
+func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects) {
 	ctr := instance.Containers[m.Name]
 	if ctr == nil || ctr.Attempt != m.Attempt {
 		return
 	}
 	ctr.Running, ctr.start, ctr.stop = false, false, false
 	exit := m.Exit
-	defer c.save(instance, fx)
-	defer c.setLimits(now, instance, fx) // what ended may have been all that had other limits
+	defer life.ledger.save(instance, fx)
+	defer life.setLimits(now, instance, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
-		c.event(now, instance, wire.EventWarning, "OOMKilled", "container "+m.Name+" used more memory than its limit and was killed", fx)
+		life.ledger.event(now, instance, wire.EventWarning, "OOMKilled",
+			"container "+m.Name+" used more memory than its limit and was killed", fx)
 	}
 	if exit.StorageExceeded {
-		c.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
+		life.ledger.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
 	}
 	switch {
 	case instance.Ending || instance.Phase == skerry.PhaseCutOff:
-		c.stopNext(instance, fx)
+		life.stopNext(instance, fx)
 	case m.Name == spec.MainContainer && instance.Left != nil:
-		c.comeBack(now, instance, fx)
+		life.comeBack(now, instance, fx)
 	case m.Name == spec.MainContainer:
 		instance.Exit = &exit
-		c.mainExited(now, instance, exit, fx)
+		life.mainExited(now, instance, exit, fx)
 	case instance.isInit(m.Name):
 		if exit.Code == 0 {
 			ctr.Done = true
-			c.proceed(now, instance, fx)
+			life.proceed(now, instance, fx)
 			return
 		}
 		instance.Exit = &exit
-		c.again(now, instance, "init container "+m.Name+" "+describe(exit), fx)
+		life.again(now, instance, "init container "+m.Name+" "+describe(exit), fx)
 	case instance.Phase == skerry.PhaseExited:
-		c.stopNext(instance, fx)
+		life.stopNext(instance, fx)
 	default:
-		sideExited(c, now, instance, ctr, m.Name, exit, fx)
+		life.sideExited(now, instance, ctr, m.Name, exit, fx)
 	}
-}
-
-func (i *inst) isInit(name string) bool {
-	return slices.ContainsFunc(i.A.Spec.Init, func(s spec.SideContainer) bool { return s.Name == name })
 }
 
 func describe(e wire.Exit) string {
@@ -403,15 +295,15 @@ func describe(e wire.Exit) string {
 	return fmt.Sprintf("ended with status %d", e.Code)
 }
 
-func (c *Core) mainExited(now time.Time, instance *inst, exit wire.Exit, fx *wire.Effects) {
-	c.unready(instance, fx)
+func (life *lifecycle) mainExited(now time.Time, instance *inst, exit wire.Exit, fx *wire.Effects) {
+	instance.unready(fx)
 	if ranSteadily(now, instance, &exit) {
 		instance.main().Crashes = 0
 	}
 	if instance.restarting {
 		instance.restarting = false
 		instance.Restarts++
-		c.proceed(now, instance, fx)
+		life.proceed(now, instance, fx)
 		return
 	}
 	why := describe(exit)
@@ -423,25 +315,25 @@ func (c *Core) mainExited(now time.Time, instance *inst, exit wire.Exit, fx *wir
 	policy := instance.A.Spec.Restart.Policy
 	switch {
 	case exit.Code == 0 && policy != "always" && !unhealthy:
-		c.finish(now, instance, skerry.Terminated, "ended with status 0", fx)
+		life.finish(now, instance, skerry.Terminated, "ended with status 0", fx)
 	case policy == "never":
-		c.finish(now, instance, skerry.Failed, why, fx)
+		life.finish(now, instance, skerry.Failed, why, fx)
 	default:
-		c.again(now, instance, why, fx)
+		life.again(now, instance, why, fx)
 	}
 }
 
 // again starts the instance's containers anew after a back-off, unless that was done too often.
-func (c *Core) again(now time.Time, i *inst, why string, fx *wire.Effects) {
+func (life *lifecycle) again(now time.Time, i *inst, why string, fx *wire.Effects) {
 	r := i.A.Spec.Restart
 	if r.Policy == "never" {
-		c.finish(now, i, skerry.Failed, why, fx)
+		life.finish(now, i, skerry.Failed, why, fx)
 		return
 	}
 	i.Times = slices.DeleteFunc(i.Times, func(t time.Time) bool { return now.Sub(t) > time.Duration(r.Window) || t.After(now) })
 	if len(i.Times) >= *r.MaxAttempts {
-		c.event(now, i, wire.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
-		c.finish(now, i, skerry.Failed, fmt.Sprintf("%s; gave up after %d restarts", why, len(i.Times)), fx)
+		life.ledger.event(now, i, wire.EventWarning, "GaveUp", fmt.Sprintf("%d restarts within %s: %s", len(i.Times), r.Window, why), fx)
+		life.finish(now, i, skerry.Failed, fmt.Sprintf("%s; gave up after %d restarts", why, len(i.Times)), fx)
 		return
 	}
 	i.Times = append(i.Times, now)
@@ -452,23 +344,23 @@ func (c *Core) again(now time.Time, i *inst, why string, fx *wire.Effects) {
 }
 
 // finish ends an instance by itself; its record and logs stay until the cluster takes it back.
-func (c *Core) finish(now time.Time, i *inst, s skerry.State, why string, fx *wire.Effects) {
-	c.unready(i, fx)
+func (life *lifecycle) finish(now time.Time, i *inst, s skerry.State, why string, fx *wire.Effects) {
+	i.unready(fx)
 	i.State, i.Phase, i.Reason, i.retryAt = s, skerry.PhaseExited, why, time.Time{}
-	c.stopNext(i, fx)
-	c.save(i, fx)
+	life.stopNext(i, fx)
+	life.ledger.save(i, fx)
 }
 
 // restartNow ends main in order to start it again at once; it is not counted against the limit.
-func (c *Core) restartNow(now time.Time, i *inst, why string, fx *wire.Effects) {
+func (life *lifecycle) restartNow(now time.Time, i *inst, why string, fx *wire.Effects) {
 	k := i.main()
 	i.Reason = why
 	switch {
 	case i.Ending || i.halted():
 	case k.Running && !k.stop:
 		i.restarting = true
-		c.unready(i, fx)
-		c.stop(i, spec.MainContainer, fx)
+		i.unready(fx)
+		i.stop(spec.MainContainer, fx)
 	case i.Phase == skerry.PhaseBackOff:
 		i.retryAt, i.Times = now, nil
 		i.Restart = max(i.Restart, i.A.Restart)
@@ -478,19 +370,19 @@ func (c *Core) restartNow(now time.Time, i *inst, why string, fx *wire.Effects) 
 }
 
 // end is the tombstone: everything of the instance goes.
-func (c *Core) end(now time.Time, instance *inst, fx *wire.Effects) {
+func (life *lifecycle) end(now time.Time, instance *inst, fx *wire.Effects) {
 	if instance.Ending {
 		return
 	}
 	instance.Ending = true
 	served := instance.Ready && len(instance.A.Spec.Ports) > 0
-	c.unready(instance, fx)
+	instance.unready(fx)
 	instance.Phase, instance.retryAt = skerry.PhaseStopping, time.Time{}
 	if served && instance.main().Running {
 		// Those who send requests here are told at this moment, too: what is on its way is served.
 		instance.draining = true
 		fx.Actions = append(fx.Actions, AwaitQuiet{ID: instance.A.ID, Least: drainTime, For: quietTime, Most: longestDrain})
-		c.save(instance, fx)
+		life.ledger.save(instance, fx)
 		return
 	}
 	if instance.preparing {
@@ -499,20 +391,20 @@ func (c *Core) end(now time.Time, instance *inst, fx *wire.Effects) {
 		if instance.fromCheckpoint() {
 			fx.Actions = append(fx.Actions, Cancel{ID: instance.A.ID}) // it may wait for a checkpoint
 		}
-		c.stopNext(instance, fx)
+		life.stopNext(instance, fx)
 	}
-	c.save(instance, fx)
+	life.ledger.save(instance, fx)
 }
 
 // stopNext stops main first, then the rest; when nothing runs, an ending instance is cleaned up and an exited one gives
 // its network back.
-func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
+func (life *lifecycle) stopNext(instance *inst, fx *wire.Effects) {
 	if instance.draining {
 		return
 	}
 	if k := instance.Containers[spec.MainContainer]; k != nil && (k.Running || k.start) {
 		if k.Running && !k.stop {
-			c.stop(instance, spec.MainContainer, fx)
+			instance.stop(spec.MainContainer, fx)
 		}
 		return
 	}
@@ -521,7 +413,7 @@ func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
 		if k := instance.Containers[n]; k.Running || k.start {
 			busy = true
 			if k.Running && !k.stop {
-				c.stop(instance, n, fx)
+				instance.stop(n, fx)
 			}
 		}
 	}
@@ -529,20 +421,14 @@ func (c *Core) stopNext(instance *inst, fx *wire.Effects) {
 		return
 	}
 	if instance.Ending {
-		c.cleanup(instance, fx)
+		life.cleanup(instance, fx)
 	} else {
 		fx.Actions = append(fx.Actions, Release{ID: instance.A.ID})
 	}
 }
 
-func (c *Core) stop(i *inst, name string, fx *wire.Effects) {
-	k := i.Containers[name]
-	k.stop = true
-	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i)})
-}
-
-func (c *Core) cleanup(i *inst, fx *wire.Effects) {
-	if i.cleaning || !c.ready {
+func (life *lifecycle) cleanup(i *inst, fx *wire.Effects) {
+	if i.cleaning || !life.ledger.ready {
 		return
 	}
 	i.cleaning = true
@@ -557,7 +443,7 @@ func (c *Core) cleanup(i *inst, fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, Cleanup{ID: i.A.ID, Handles: handles})
 }
 
-func (c *Core) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effects) {
+func (life *lifecycle) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effects) {
 	instance.cleaning = false
 	if !instance.Ending {
 		return
@@ -565,31 +451,15 @@ func (c *Core) cleaned(now time.Time, instance *inst, msg Cleaned, fx *wire.Effe
 	if msg.Err != "" {
 		instance.Reason = "clean-up: " + msg.Err
 		instance.retryAt = now.Add(cleanWait)
-		c.save(instance, fx)
+		life.ledger.save(instance, fx)
 		return
 	}
-	delete(c.insts, instance.A.ID)
-	delete(c.usage.Instances, instance.A.ID)
-	fx.Delete(prefixInst + string(instance.A.ID))
-	fx.Changed = append(fx.Changed, wire.Change{App: instance.A.Service.App, Instance: instance.A.ID, Deleted: true})
+	life.ledger.remove(instance, fx)
+	life.reports.forget(instance.A.ID)
 	if instance.Next != nil {
-		c.begin(now, *instance.Next, fx)
+		life.begin(now, *instance.Next, fx)
 		return
 	}
-	c.Up.Observed.Delete(wire.AssignmentKey(instance.A.ID))
-	c.leftVolumes(instance, fx)
-}
-
-// save persists an instance and tells the cluster.
-func (c *Core) save(i *inst, fx *wire.Effects) {
-	if c.insts[i.A.ID] != i {
-		return // it ended within this step
-	}
-	data, err := json.Marshal(i)
-	if err != nil {
-		panic("records always marshal: " + err.Error())
-	}
-	fx.Put(prefixInst+string(i.A.ID), data)
-	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID})
-	c.tell(i)
+	life.ledger.up.Observed.Delete(wire.AssignmentKey(instance.A.ID))
+	life.volumes.left(instance, fx)
 }

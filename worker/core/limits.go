@@ -5,22 +5,9 @@ import (
 	"reflect"
 	"time"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
-
-// resize are limits that an instance is to have while it runs on. What is wanted, what each container has, and what is told
-// are three things, so that a life of the agent that ends anywhere in between is followed by one that goes on:
-//
-//	assignment ──► Resize kept ──► containers unsure, kept ──SetLimits──► Resized ──► they have them ──► the instance's own
-//	                    ▲                                                    │
-//	                    └──────────── after a while, memory is in use ◄──────┘
-type resize struct {
-	Spec     spec.ServiceSpec  `json:"spec"`
-	Revision string            `json:"revision"`
-	Gen      skerry.Generation `json:"generation"`
-}
 
 // Limited is a container that is to have other limits.
 type Limited struct {
@@ -36,24 +23,6 @@ const (
 	limitsRetry = 30 * time.Second
 )
 
-// wanted is the revision that an instance has, or is to have.
-func (i *inst) wanted() string {
-	if i.Resize != nil {
-		return i.Resize.Revision
-	}
-	return i.A.Revision
-}
-
-// revision is the one whose limits the instance has, or "" while that is changing.
-func (i *inst) revision() string {
-	for _, k := range i.Containers {
-		if k.Running && k.Limits != "" && k.Limits != i.A.Revision {
-			return ""
-		}
-	}
-	return i.A.Revision
-}
-
 // EgressOf gives the policy that an instance is held to. A site of an earlier version sends the manifest's alone.
 func EgressOf(a *spec.Assignment) *spec.Egress {
 	if a.Egress != nil {
@@ -63,7 +32,7 @@ func EgressOf(a *spec.Assignment) *spec.Egress {
 }
 
 // relimit takes the limits of an assignment, which are most often those that the instance has.
-func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
+func (life *lifecycle) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effects) {
 	if !reflect.DeepEqual(i.A.Egress, a.Egress) { // of the same service: the site's policy is another
 		i.A.Egress = a.Egress
 		fx.Actions = append(fx.Actions, SetEgress{ID: i.A.ID, Egress: EgressOf(&i.A)})
@@ -74,16 +43,16 @@ func (c *Core) relimit(now time.Time, i *inst, a spec.Assignment, fx *wire.Effec
 	case i.Resize != nil && a.Revision == i.Resize.Revision && a.Gen == i.Resize.Gen: // told again
 	default:
 		i.Resize, i.Limits, i.resizeAt = &resize{Spec: a.Spec, Revision: a.Revision, Gen: a.Gen}, nil, time.Time{}
-		c.setLimits(now, i, fx)
+		life.setLimits(now, i, fx)
 	}
-	c.save(i, fx)
+	life.ledger.save(i, fx)
 }
 
 // setLimits brings what runs of an instance to the limits that it is to have, one step further.
-func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
+func (life *lifecycle) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
 	resize := instance.Resize
-	if resize == nil || instance.resizing || instance.Ending || !c.ready || !instance.resizeAt.IsZero() ||
-		c.freeze != nil && c.approved != instance.A.ID {
+	if resize == nil || instance.resizing || instance.Ending || !life.ledger.ready || !instance.resizeAt.IsZero() ||
+		life.freeze.holds(instance.A.ID) {
 		return
 	}
 	var list []Limited
@@ -101,7 +70,7 @@ func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
 			instance.Containers[l.Name].Limits = unsure
 		}
 		instance.resizing = true
-		c.save(instance, fx)
+		life.ledger.save(instance, fx)
 		fx.Actions = append(fx.Actions, SetLimits{ID: instance.A.ID, Revision: resize.Revision, Spec: resize.Spec, Was: instance.A.Spec,
 			Level: instance.A.Level, Containers: list})
 		return
@@ -109,14 +78,14 @@ func (c *Core) setLimits(now time.Time, instance *inst, fx *wire.Effects) {
 	changed := resize.Revision != instance.A.Revision
 	instance.A.Spec, instance.A.Revision, instance.A.Gen = resize.Spec, resize.Revision, resize.Gen
 	instance.Resize, instance.Limits = nil, nil
-	c.save(instance, fx)
+	life.ledger.save(instance, fx)
 	if changed {
-		c.event(now, instance, wire.EventNormal, "Resized", "runs on with other limits", fx)
+		life.ledger.event(now, instance, wire.EventNormal, "Resized", "runs on with other limits", fx)
 	}
 }
 
 // resized takes the answer of the machine.
-func (c *Core) resized(now time.Time, instance *inst, m Resized, fx *wire.Effects) {
+func (life *lifecycle) resized(now time.Time, instance *inst, m Resized, fx *wire.Effects) {
 	instance.resizing = false
 	for _, l := range m.Containers {
 		if k := instance.Containers[l.Name]; k != nil && k.Attempt == l.Attempt {
@@ -134,12 +103,12 @@ func (c *Core) resized(now time.Time, instance *inst, m Resized, fx *wire.Effect
 	}
 	if r := instance.Resize; m.Err != "" && r != nil && r.Revision == m.Revision {
 		if instance.Limits == nil || instance.Limits.InUse != m.InUse { // once, and not at each try
-			c.event(now, instance, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
+			life.ledger.event(now, instance, wire.EventWarning, "LimitsRefused", "its limits stay as they are: "+m.Err, fx)
 		}
 		instance.Limits = &wire.LimitsRefusal{Gen: r.Gen, Reason: m.Err, InUse: m.InUse}
 		instance.resizeAt = now.Add(limitsRetry)
 	} else {
-		c.setLimits(now, instance, fx)
+		life.setLimits(now, instance, fx)
 	}
-	c.save(instance, fx)
+	life.ledger.save(instance, fx)
 }

@@ -22,7 +22,7 @@ func TestEgressChanges(t *testing.T) {
 		t.Errorf("told again it does %+v", acts)
 	}
 	d.start() // another life knows it
-	if got := d.c.insts[a.ID].A.Egress; got == nil {
+	if got := d.c.ledger.insts[a.ID].A.Egress; got == nil {
 		t.Error("the policy is forgotten")
 	}
 }

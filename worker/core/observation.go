@@ -1,9 +1,39 @@
 package core
 
 import (
+	"time"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
 )
+
+// wake is when the instance has something to do by itself.
+func (i *inst) wake() time.Time {
+	next := i.retryAt
+	if at := i.comesBackAt(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
+	if !i.resizeAt.IsZero() && (next.IsZero() || i.resizeAt.Before(next)) {
+		next = i.resizeAt
+	}
+	if at := steadyAt(i); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
+	for _, k := range i.Containers {
+		if !k.retryAt.IsZero() && (next.IsZero() || k.retryAt.Before(next)) {
+			next = k.retryAt
+		}
+	}
+	return next
+}
+
+// comesBackAt is when an instance goes on whose state nobody has fetched, or the zero time.
+func (i *inst) comesBackAt() time.Time {
+	if l := i.Left; l != nil && l.Done && !l.Sent && !i.Ending {
+		return l.Since.Add(sendTime)
+	}
+	return time.Time{}
+}
 
 // observation is what the cluster learns of an instance.
 func (i *inst) observation() wire.Observation {
@@ -16,14 +46,6 @@ func (i *inst) observation() wire.Observation {
 	}
 	o.Reason, o.CrashLoop = shortened(o.Reason), shortened(o.CrashLoop)
 	return o
-}
-
-// tell has the cluster know how an instance fares.
-func (c *Core) tell(i *inst) {
-	o := i.observation()
-	o.Frozen = c.frozenText(o.ID)
-	// It has bounded texts, so it always fits.
-	_, _ = c.Up.Observed.Put(wire.AssignmentKey(o.ID), c.codec.Marshal(&o))
 }
 
 func shortened(text string) string {

@@ -6,8 +6,16 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/wire"
 )
+
+// overlayItems owns what the cluster and this worker tell each other of the overlay: it hands on the items of the desired set, and keeps
+// those of the observed set that say which routes are wanted here and what the ingress offers. It knows no instances.
+type overlayItems struct {
+	up    *members.Parent
+	codec *wire.Codec
+}
 
 // newOverlayItem gives a pointer to what an item of the overlay is read into, or nil for a key of something else.
 func newOverlayItem(key string) any {
@@ -25,13 +33,27 @@ func newOverlayItem(key string) any {
 	return nil
 }
 
-// overlayItem hands on an item that concerns the overlay.
-func (c *Core) overlayItem(now time.Time, key string, value []byte, fx *wire.Effects) {
+// take hands on an item of the desired set; one of another kind has no effect.
+func (o *overlayItems) take(now time.Time, key string, value []byte, fx *wire.Effects) {
+	switch {
+	case strings.HasPrefix(key, "ep/"):
+		var e wire.Endpoints
+		if o.codec.Unmarshal(value, &e) == nil {
+			fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
+		}
+		return
+	case key == wire.PeersKey:
+		var p wire.Peers
+		if o.codec.Unmarshal(value, &p) == nil {
+			fx.Actions = append(fx.Actions, MeasurePeers{p})
+		}
+		return
+	}
 	item := newOverlayItem(key)
 	if item == nil {
 		return // of a newer cluster
 	}
-	if err := c.codec.Unmarshal(value, item); err != nil {
+	if err := o.codec.Unmarshal(value, item); err != nil {
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "BadItem",
 			Text: "the cluster sent " + key + " and it cannot be read: " + err.Error()})
 		return
@@ -39,79 +61,66 @@ func (c *Core) overlayItem(now time.Time, key string, value []byte, fx *wire.Eff
 	fx.Actions = append(fx.Actions, OverlayItem{Key: key, Item: item})
 }
 
-// replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.
-func (c *Core) replay(now time.Time, fx *wire.Effects) {
-	var keys []string
-	var routes []skerry.ServiceKey
-	for key := range c.Up.Desired.All() {
-		if !strings.HasPrefix(key, "inst/") {
-			keys = append(keys, key)
-		}
-		if rest, ok := strings.CutPrefix(key, "route/"); ok {
-			if k, ok := skerry.ParseServiceKey(rest); ok {
-				routes = append(routes, k)
-			}
-		}
+// ingressOffered tells the cluster what the ingress offers.
+func (o *overlayItems) ingressOffered(st wire.IngressState) {
+	if len(st.Serving)+len(st.Problems) == 0 {
+		o.up.Observed.Delete(wire.IngressKey)
+		return
 	}
-	slices.Sort(keys)
-	c.desired(now, keys, nil, fx)
-	// What was wanted is wanted until the server says otherwise: the cluster would take the routes away.
-	c.interest(routes)
+	_, _ = o.up.Observed.Put(wire.IngressKey, o.codec.Marshal(&st)) // its size is bounded
 }
 
-// OverlayItems gives what the cluster said of the overlay last, before anything else happens.
-func (c *Core) OverlayItems() (out []OverlayItem) {
+// interest says which services' routes are wanted.
+func (o *overlayItems) interest(services []skerry.ServiceKey) {
+	want := map[string]bool{}
+	for _, k := range services {
+		want[wire.WantKey(k)] = true
+		// Interests are few and small.
+		_, _ = o.up.Observed.Put(wire.WantKey(k), o.codec.Marshal(&wire.Want{Service: k}))
+	}
+	for _, key := range o.up.Observed.Keys() {
+		if strings.HasPrefix(key, "want/") && !want[key] {
+			o.up.Observed.Delete(key)
+		}
+	}
+}
+
+// gone hands on that an item is gone from the desired set.
+func (o *overlayItems) gone(key string, fx *wire.Effects) {
+	if rest, ok := strings.CutPrefix(key, "ep/"); ok {
+		if p := strings.Split(rest, "/"); len(p) == 3 {
+			service := skerry.ServiceKey{App: skerry.AppKey{Namespace: p[0], Name: p[1]}, Service: p[2]}
+			fx.Actions = append(fx.Actions, Endpoints{Service: service, Gone: true})
+		}
+	} else if newOverlayItem(key) != nil {
+		fx.Actions = append(fx.Actions, OverlayItem{Key: key})
+	}
+}
+
+// resend hands on, as soon as what runs is known, the endpoints and peers that earlier lives were told.
+func (o *overlayItems) resend(now time.Time, fx *wire.Effects) {
+	for key, value := range o.up.Desired.All() {
+		if strings.HasPrefix(key, "ep/") || key == wire.PeersKey {
+			o.take(now, key, value, fx)
+		}
+	}
+}
+
+// list gives what the cluster said of the overlay last.
+func (o *overlayItems) list() (out []OverlayItem) {
 	var keys []string
-	for key := range c.Up.Desired.All() {
+	for key := range o.up.Desired.All() {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
 	var fx wire.Effects
 	for _, key := range keys {
-		if value, _, ok := c.Up.Desired.Get(key); ok {
-			c.overlayItem(time.Time{}, key, value, &fx)
+		if value, _, ok := o.up.Desired.Get(key); ok && newOverlayItem(key) != nil {
+			o.take(time.Time{}, key, value, &fx)
 		}
 	}
 	for _, a := range fx.Actions {
 		out = append(out, a.(OverlayItem))
 	}
 	return out
-}
-
-// ingressOffered tells the cluster what the ingress offers.
-func (c *Core) ingressOffered(st wire.IngressState) {
-	if len(st.Serving)+len(st.Problems) == 0 {
-		c.Up.Observed.Delete(wire.IngressKey)
-		return
-	}
-	_, _ = c.Up.Observed.Put(wire.IngressKey, c.codec.Marshal(&st)) // its size is bounded
-}
-
-// interest says which services' routes are wanted.
-func (c *Core) interest(services []skerry.ServiceKey) {
-	want := map[string]bool{}
-	for _, k := range services {
-		want[wire.WantKey(k)] = true
-		// Interests are few and small.
-		_, _ = c.Up.Observed.Put(wire.WantKey(k), c.codec.Marshal(&wire.Want{Service: k}))
-	}
-	for _, key := range c.Up.Observed.Keys() {
-		if strings.HasPrefix(key, "want/") && !want[key] {
-			c.Up.Observed.Delete(key)
-		}
-	}
-}
-
-func (c *Core) endpoints(value []byte, fx *wire.Effects) {
-	var e wire.Endpoints
-	if c.codec.Unmarshal(value, &e) == nil {
-		fx.Actions = append(fx.Actions, Endpoints{Service: e.Service, List: e.List})
-	}
-}
-
-func (c *Core) peers(value []byte, fx *wire.Effects) {
-	var p wire.Peers
-	if c.codec.Unmarshal(value, &p) == nil {
-		fx.Actions = append(fx.Actions, MeasurePeers{p})
-	}
 }

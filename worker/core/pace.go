@@ -2,8 +2,10 @@ package core
 
 import (
 	"math"
+	"reflect"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
 )
 
@@ -35,117 +37,173 @@ const (
 	measureLeast = 2 * time.Second
 )
 
-// pacing is what is known of when to report.
-type pacing struct {
-	sentAt time.Time // the last report, also where something had the next one told at once
-	area   float64   // of the divergence since the last report, up to
-	at     time.Time // then
-	apart  float64   // since then
-	gain   float64   // 0 and 1: nothing is near a limit
-	gap    float64   // seconds from report to report, of late
+// reporter owns what the cluster is told of the machine and its use, and when the next report is due. It knows nothing of instances but
+// what they use.
+type reporter struct {
+	fixed    time.Duration // as Options.ReportFixed
+	facts    *wire.WorkerFacts
+	factsNew bool   // they go into the next report
+	refusing string // why it gets no new work; empty: it does
+	usage    Usage  // now
+	told     Usage  // in the last report
+	seq      uint64
+	asked    wire.Pace // that the cluster asks for
+	reportAt time.Time // the last report; zero: the next one is due at once
+	sentAt   time.Time // the last report, also where something had the next one told at once
+	area     float64   // of the divergence since the last report, up to
+	at       time.Time // then
+	apart    float64   // since then
+	gain     float64   // 0 and 1: nothing is near a limit
+	gap      float64   // seconds from report to report, of late
 }
 
 // MeasureEvery has use measured at another interval than usual; 0: as usual.
 type MeasureEvery struct{ Every time.Duration }
 
 // grow adds up the divergence until now.
-func (c *Core) grow(now time.Time) {
-	p := &c.pacing
-	if d := now.Sub(p.at); !p.at.IsZero() && d > 0 {
-		p.area += d.Seconds() * c.rate()
+func (r *reporter) grow(now time.Time) {
+	if d := now.Sub(r.at); !r.at.IsZero() && d > 0 {
+		r.area += d.Seconds() * r.rate()
 	}
-	p.at = now
+	r.at = now
 }
 
 // rate is how fast the area grows.
-func (c *Core) rate() float64 {
-	return max(c.pacing.gain, 1) * (c.pacing.apart + reportCost/c.most().Seconds())
+func (r *reporter) rate() float64 {
+	return max(r.gain, 1) * (r.apart + reportCost/r.most().Seconds())
 }
 
 // most is the longest interval.
-func (c *Core) most() time.Duration {
-	return max(mostReport, time.Duration(c.pace.ReportIdle)*time.Millisecond)
+func (r *reporter) most() time.Duration {
+	return max(mostReport, time.Duration(r.asked.ReportIdle)*time.Millisecond)
 }
 
 // least is the shortest interval.
-func (c *Core) least() time.Duration {
-	link := max(leastReport, linkTrips*c.usage.RTT)
-	link = time.Duration(float64(link) / (1 - min(max(c.usage.Loss, 0), worstLoss)))
-	return max(min(link, mostReport), time.Duration(c.pace.Report)*time.Millisecond)
+func (r *reporter) least() time.Duration {
+	link := max(leastReport, linkTrips*r.usage.RTT)
+	link = time.Duration(float64(link) / (1 - min(max(r.usage.Loss, 0), worstLoss)))
+	return max(min(link, mostReport), time.Duration(r.asked.Report)*time.Millisecond)
 }
+
+// linked begins with a connection to the cluster, which learns all there is.
+func (r *reporter) linked(now time.Time, asked *wire.Pace, fx *wire.Effects) {
+	r.asked = wire.Pace{}
+	if asked != nil {
+		r.asked = *asked
+	}
+	r.setGain(now, wire.Urgency{}, fx)
+	r.factsNew = true
+	r.hasten()
+}
+
+// hasten has the next report be due at once.
+func (r *reporter) hasten() { r.reportAt = time.Time{} }
+
+// setFacts takes what the machine is, and reports whether that is new.
+func (r *reporter) setFacts(facts wire.WorkerFacts) bool {
+	if r.facts != nil && reflect.DeepEqual(*r.facts, facts) {
+		return false
+	}
+	r.facts, r.factsNew = &facts, true
+	r.hasten()
+	return true
+}
+
+// refuse keeps new work away; an empty text ends that.
+func (r *reporter) refuse(text string) {
+	if r.refusing != text {
+		r.refusing = text
+		r.hasten()
+	}
+}
+
+// forget takes an instance that is gone out of what is used.
+func (r *reporter) forget(id skerry.InstanceID) { delete(r.usage.Instances, id) }
 
 // used takes what is used now.
-func (c *Core) used(now time.Time, u Usage) {
-	c.grow(now)
-	c.usage = u
-	c.pacing.apart = divergence(c.told, u)
+func (r *reporter) used(now time.Time, u Usage) {
+	r.grow(now)
+	r.usage = u
+	r.apart = divergence(r.told, u)
 }
 
-// reportDue is when the next report is due.
-func (c *Core) reportDue() time.Time {
-	p := &c.pacing
-	if c.reportAt.IsZero() {
+// due is when the next report is due.
+func (r *reporter) due() time.Time {
+	if r.reportAt.IsZero() {
 		return time.Time{} // there is something that is told at once
 	}
-	if c.opt.ReportFixed > 0 {
-		return c.reportAt.Add(c.opt.ReportFixed)
+	if r.fixed > 0 {
+		return r.reportAt.Add(r.fixed)
 	}
-	due := c.reportAt.Add(c.most())
-	if left := max(reportCost-p.area, 0) / c.rate(); left < mostReport.Seconds()*2 {
-		if at := p.at.Add(time.Duration(math.Ceil(left*1e3)) * time.Millisecond); at.Before(due) {
+	due := r.reportAt.Add(r.most())
+	if left := max(reportCost-r.area, 0) / r.rate(); left < mostReport.Seconds()*2 {
+		if at := r.at.Add(time.Duration(math.Ceil(left*1e3)) * time.Millisecond); at.Before(due) {
 			due = at
 		}
 	}
-	if at := c.reportAt.Add(c.least()); due.Before(at) {
+	if at := r.reportAt.Add(r.least()); due.Before(at) {
 		due = at
 	}
 	return due
 }
 
-// reported notes that a report was sent, and gives what it says of the interval.
-func (c *Core) reported(now time.Time) wire.ReportPace {
-	p := &c.pacing
-	c.grow(now)
-	gap := now.Sub(c.pacing.sentAt).Seconds()
-	switch {
-	case c.pacing.sentAt.IsZero() || gap < 0:
-		p.gap = 0
-	case p.gap == 0:
-		p.gap = gap
-	default:
-		p.gap += (gap - p.gap) * gapShare
+// report gives the next report, and notes that it is sent.
+func (r *reporter) report(now time.Time, frozen string) wire.WorkerReport {
+	r.seq++
+	pace := r.interval(now)
+	r.told = r.usage
+	out := wire.WorkerReport{Seq: r.seq, Used: r.usage.Used, Instances: r.usage.Instances, Refusing: r.refusing, Frozen: frozen,
+		Coordinate: r.usage.Coordinate, Pressure: r.usage.Pressure, Ingress: r.usage.Ingress, Heard: r.usage.Heard, Pace: &pace}
+	if r.factsNew {
+		out.Facts, r.factsNew = r.facts, false
 	}
-	out := wire.ReportPace{Every: uint32(p.gap * 1000), Why: c.whyNow()}
-	c.pacing.sentAt = now
-	p.area, p.apart = 0, 0
+	r.reportAt = now
+	return out
+}
+
+// interval begins another interval, and gives what a report says of the one that ends.
+func (r *reporter) interval(now time.Time) wire.ReportPace {
+	r.grow(now)
+	gap := now.Sub(r.sentAt).Seconds()
+	switch {
+	case r.sentAt.IsZero() || gap < 0:
+		r.gap = 0
+	case r.gap == 0:
+		r.gap = gap
+	default:
+		r.gap += (gap - r.gap) * gapShare
+	}
+	out := wire.ReportPace{Every: uint32(r.gap * 1000), Why: r.whyNow()}
+	r.sentAt = now
+	r.area, r.apart = 0, 0
 	return out
 }
 
 // whyNow says in a word what made the interval what it is.
-func (c *Core) whyNow() string {
+func (r *reporter) whyNow() string {
 	switch {
-	case c.opt.ReportFixed > 0:
+	case r.fixed > 0:
 		return wire.PaceFixed
-	case c.pace.Report > 0:
+	case r.asked.Report > 0:
 		return wire.PaceMetered
-	case c.least() > leastReport && c.pacing.area > 2*reportCost:
+	case r.least() > leastReport && r.area > 2*reportCost:
 		return wire.PaceLink // it would have been earlier
-	case c.pacing.gain > 1 && c.pacing.apart < 1:
+	case r.gain > 1 && r.apart < 1:
 		return wire.PaceLimit
-	case c.pacing.apart >= 0.25:
+	case r.apart >= 0.25:
 		return wire.PaceChange
 	}
 	return wire.PaceIdle
 }
 
 // setGain takes how near a limit the cluster says that something here is.
-func (c *Core) setGain(now time.Time, u wire.Urgency, fx *wire.Effects) {
+func (r *reporter) setGain(now time.Time, u wire.Urgency, fx *wire.Effects) {
 	gain := min(max(float64(u.Gain), 1), mostGain)
-	if gain == max(c.pacing.gain, 1) {
+	if gain == max(r.gain, 1) {
 		return
 	}
-	c.grow(now)
-	c.pacing.gain = gain
+	r.grow(now)
+	r.gain = gain
 	every := time.Duration(0)
 	if gain > 1 {
 		every = max(UsualMeasure/time.Duration(gain), measureLeast)

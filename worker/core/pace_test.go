@@ -210,14 +210,14 @@ func TestUrgency(t *testing.T) {
 		}
 		p.take(p.c.Step(p.now, ParentDown{}))
 		p.take(p.c.Step(p.now, ParentUp{Welcome: &wire.Welcome{}}))
-		if p.c.pacing.gain != 1 || p.act[len(p.act)-1] != (MeasureEvery{}) {
-			t.Errorf("after a new connection: %g, %v", p.c.pacing.gain, p.act[len(p.act)-1])
+		if p.c.reports.gain != 1 || p.act[len(p.act)-1] != (MeasureEvery{}) {
+			t.Errorf("after a new connection: %g, %v", p.c.reports.gain, p.act[len(p.act)-1])
 		}
 	}
 	p := newPaced(t, Options{}, nil)
 	before := p.c.Up.Ignored.All()["unreadable"]
 	urge(p, []byte{0xff, 0x00})
-	if p.c.Up.Ignored.All()["unreadable"] != before+1 || p.c.pacing.gain > 1 {
+	if p.c.Up.Ignored.All()["unreadable"] != before+1 || p.c.reports.gain > 1 {
 		t.Error("what cannot be read has an effect, or is not counted")
 	}
 }
@@ -247,7 +247,7 @@ func FuzzUrgency(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		p := newPaced(t, Options{}, nil)
 		p.take(p.c.Step(p.now, ParentFrame{Msg: &wire.Report{Kind: wire.ReportUrgency, Payload: payload}}))
-		if g := p.c.pacing.gain; g < 0 || g > mostGain {
+		if g := p.c.reports.gain; g < 0 || g > mostGain {
 			t.Fatalf("gain %g", g)
 		}
 		p.run(3*time.Minute, 10*time.Second, constant(100))

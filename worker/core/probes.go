@@ -17,13 +17,6 @@ const (
 	Liveness  ProbeKind = "liveness"
 )
 
-// probeState counts results in a row.
-type probeState struct {
-	up        bool      // the startup probe has passed, or there is none
-	told      time.Time // when the last answer of a probe became the reason
-	good, bad map[ProbeKind]int
-}
-
 func (i *inst) spec(k ProbeKind) *spec.Probe { return ProbeOf(&i.A.Spec, k) }
 
 // ProbeOf gives what a service has for a kind of probe; nil: nothing.
@@ -38,22 +31,22 @@ func ProbeOf(s *spec.ServiceSpec, k ProbeKind) *spec.Probe {
 }
 
 // probe begins the probes of an instance whose main container has started.
-func (c *Core) probe(i *inst, fx *wire.Effects) {
+func (i *inst) probe(fx *wire.Effects) {
 	i.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
 	if i.spec(Startup) != nil {
 		i.Reason = "startup probe has not passed yet"
-		c.probeOn(i, fx, Startup)
+		i.probeOn(fx, Startup)
 		return
 	}
-	c.isUp(i, fx)
+	i.isUp(fx)
 }
 
-func (c *Core) probeOn(i *inst, fx *wire.Effects, kinds ...ProbeKind) {
+func (i *inst) probeOn(fx *wire.Effects, kinds ...ProbeKind) {
 	fx.Actions = append(fx.Actions, ProbeOn{A: i.A, Attempt: i.main().Attempt, Kinds: kinds, Address: i.Address, Handle: i.main().Handle})
 }
 
 // isUp goes on after the startup probe: liveness and readiness begin.
-func (c *Core) isUp(i *inst, fx *wire.Effects) {
+func (i *inst) isUp(fx *wire.Effects) {
 	i.probes.up = true
 	var kinds []ProbeKind
 	if i.spec(Readiness) != nil {
@@ -66,11 +59,11 @@ func (c *Core) isUp(i *inst, fx *wire.Effects) {
 		kinds = append(kinds, Liveness)
 	}
 	if len(kinds) > 0 {
-		c.probeOn(i, fx, kinds...)
+		i.probeOn(fx, kinds...)
 	}
 }
 
-func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effects) {
+func (life *lifecycle) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effects) {
 	probe := instance.spec(msg.Kind)
 	if probe == nil || msg.Attempt != instance.main().Attempt || !instance.main().Running || instance.Ending || instance.restarting ||
 		instance.probes.good == nil {
@@ -89,26 +82,26 @@ func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effect
 	passed, failed := instance.probes.good[msg.Kind] >= probe.Successes, instance.probes.bad[msg.Kind] >= probe.Failures
 	switch {
 	case msg.Kind == Startup && passed:
-		c.isUp(instance, fx)
-		c.save(instance, fx)
+		instance.isUp(fx)
+		life.ledger.save(instance, fx)
 	case msg.Kind == Readiness && passed && !instance.Ready:
 		instance.Ready, instance.Reason = true, ""
-		c.save(instance, fx)
+		life.ledger.save(instance, fx)
 	case msg.Kind == Readiness && failed && instance.Ready:
 		instance.Ready, instance.Reason = false, "readiness probe fails: "+msg.Text
-		c.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
-		c.save(instance, fx)
+		life.ledger.event(now, instance, wire.EventWarning, "NotReady", instance.Reason, fx)
+		life.ledger.save(instance, fx)
 	case msg.Kind != Readiness && failed && !instance.main().stop:
 		why := string(msg.Kind) + " probe fails: " + msg.Text
-		c.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
-		c.unready(instance, fx)
+		life.ledger.event(now, instance, wire.EventWarning, "Unhealthy", why, fx)
+		instance.unready(fx)
 		instance.Reason, instance.Unhealthy = why, true
-		c.stop(instance, spec.MainContainer, fx) // what follows is decided when it has exited
-		c.save(instance, fx)
+		instance.stop(spec.MainContainer, fx) // what follows is decided when it has exited
+		life.ledger.save(instance, fx)
 	case !msg.OK && msg.Kind != Liveness && !instance.Ready && !instance.main().stop && now.Sub(instance.probes.told) >= tellProbe:
 		if why := string(msg.Kind) + " probe fails: " + msg.Text; why != instance.Reason {
 			instance.Reason, instance.probes.told = why, now
-			c.save(instance, fx)
+			life.ledger.save(instance, fx)
 		}
 	}
 }
@@ -117,7 +110,7 @@ func (c *Core) probed(now time.Time, instance *inst, msg Probed, fx *wire.Effect
 const tellProbe = 5 * time.Second
 
 // unready ends probes and readiness.
-func (c *Core) unready(i *inst, fx *wire.Effects) {
+func (i *inst) unready(fx *wire.Effects) {
 	i.Ready = false
 	if i.probes.good != nil {
 		i.probes = probeState{}

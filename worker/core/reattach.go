@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 
 // reattach takes up what an earlier life of the agent left: what runs is watched on, what ended meanwhile has ended, what
 // is gone (the machine was switched off) starts anew, what nobody knows is removed.
-func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
-	c.ready = true
+func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
+	life.ledger.known()
 	type key struct {
 		id   skerry.InstanceID
 		name string
@@ -20,9 +21,9 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	found := map[key]Task{}
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
-		instance := c.insts[t.ID]
-		if c.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
-			c.strays.tasks[t.ID] = append(c.strays.tasks[t.ID], t)
+		instance := life.ledger.insts[t.ID]
+		if life.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
+			life.strays.add(t)
 			continue
 		}
 		if instance == nil || instance.Containers[t.Name] == nil || t.Attempt != instance.Containers[t.Name].Attempt {
@@ -33,10 +34,10 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		}
 		found[k] = t
 	}
-	for _, id := range c.ids() {
-		instance := c.insts[id]
+	for _, id := range life.ledger.ids() {
+		instance := life.ledger.insts[id]
 		if instance.Phase == skerry.PhaseExited && !instance.Ending {
-			c.tell(instance)
+			life.ledger.tell(instance)
 			continue
 		}
 		lost, any := false, false
@@ -61,12 +62,12 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		}
 		switch {
 		case instance.Ending || instance.Phase == skerry.PhaseCutOff:
-			c.stopNext(instance, fx)
+			life.stopNext(instance, fx)
 		case instance.Left != nil:
-			c.leftBehind(now, instance, fx)
+			life.leftBehind(now, instance, fx)
 		case !any && instance.fromCheckpoint() && instance.main().Attempt > 0:
-			c.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
-		case !any && c.overdue(now, instance):
+			life.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
+		case !any && life.contact.overdue(now, instance):
 			// settle halts it before anything is started.
 		case !any:
 			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.
@@ -82,23 +83,42 @@ func (c *Core) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 				}
 			}
 			instance.Phase = skerry.PhaseFetching
-			c.unready(instance, fx)
-			c.prepare(instance, fx)
+			instance.unready(fx)
+			life.prepare(instance, fx)
 		default:
-			c.resume(now, instance, fx)
+			life.resume(now, instance, fx)
 		}
-		c.setLimits(now, instance, fx)
-		c.save(instance, fx)
+		life.setLimits(now, instance, fx)
+		life.ledger.save(instance, fx)
 		for _, e := range ended {
-			c.exited(now, instance, e, fx)
+			life.exited(now, instance, e, fx)
 		}
 	}
-	for k, v := range c.Up.Desired.All() {
-		if len(k) > 3 && k[:3] == "ep/" {
-			c.endpoints(v, fx)
-		} else if k == wire.PeersKey {
-			c.peers(v, fx)
+}
+
+// resume goes on with an instance of which something still runs. A running main container is not touched.
+func (life *lifecycle) resume(now time.Time, instance *inst, fx *wire.Effects) {
+	if instance.main().Running {
+		instance.State, instance.Phase = skerry.Running, skerry.PhaseRunning
+		if instance.A.Restart > instance.Restart {
+			life.restartNow(now, instance, "restart was asked for", fx) // the agent ended before it was done
+			return
 		}
+		if !instance.Ready {
+			instance.probe(fx)
+			return
+		}
+		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
+		instance.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
+		instance.isUp(fx)
+		instance.Ready, instance.Reason = true, ""
+		return
+	}
+	instance.unready(fx)
+	if instance.Phase != skerry.PhaseBackOff {
+		life.proceed(now, instance, fx)
+	} else {
+		instance.retryAt = now
 	}
 }
 
@@ -115,12 +135,12 @@ func (c *Core) review(now time.Time, fx *wire.Effects) {
 		if !ok || c.codec.Unmarshal(value, &a) != nil {
 			continue
 		}
-		if i := c.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart ||
+		if i := c.ledger.insts[skerry.InstanceID(id)]; i == nil || a.Fence.Compare(i.A.Fence) > 0 && i.Next == nil || a.Restart > i.A.Restart ||
 			a.Fence == i.A.Fence && a.Revision != i.wanted() {
 			changed = append(changed, key)
 		}
 	}
-	for _, id := range c.ids() {
+	for _, id := range c.ledger.ids() {
 		if _, _, ok := c.Up.Desired.Get(wire.AssignmentKey(id)); !ok {
 			deleted = append(deleted, wire.AssignmentKey(id))
 		}
@@ -128,28 +148,22 @@ func (c *Core) review(now time.Time, fx *wire.Effects) {
 	c.desired(now, changed, deleted, fx)
 }
 
-// resume goes on with an instance of which something still runs. A running main container is not touched.
-func (c *Core) resume(now time.Time, instance *inst, fx *wire.Effects) {
-	if instance.main().Running {
-		instance.State, instance.Phase = skerry.Running, skerry.PhaseRunning
-		if instance.A.Restart > instance.Restart {
-			c.restartNow(now, instance, "restart was asked for", fx) // the agent ended before it was done
-			return
+// replay hands on, after a start, what earlier lives were told beside instances: all of it works without the cluster.
+func (c *Core) replay(now time.Time, fx *wire.Effects) {
+	var keys []string
+	var routes []skerry.ServiceKey
+	for key := range c.Up.Desired.All() {
+		if !strings.HasPrefix(key, "inst/") {
+			keys = append(keys, key)
 		}
-		if !instance.Ready {
-			c.probe(instance, fx)
-			return
+		if rest, ok := strings.CutPrefix(key, "route/"); ok {
+			if k, ok := skerry.ParseServiceKey(rest); ok {
+				routes = append(routes, k)
+			}
 		}
-		// A restart of the agent is no reason to take an instance's traffic away; its probes go on from ready.
-		instance.probes = probeState{good: map[ProbeKind]int{}, bad: map[ProbeKind]int{}}
-		c.isUp(instance, fx)
-		instance.Ready, instance.Reason = true, ""
-		return
 	}
-	c.unready(instance, fx)
-	if instance.Phase != skerry.PhaseBackOff {
-		c.proceed(now, instance, fx)
-	} else {
-		instance.retryAt = now
-	}
+	slices.Sort(keys)
+	c.desired(now, keys, nil, fx)
+	// What was wanted is wanted until the server says otherwise: the cluster would take the routes away.
+	c.overlay.interest(routes)
 }

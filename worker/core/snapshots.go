@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -33,77 +31,56 @@ type (
 
 const prefixSnapshotGone = "snapshot-gone/"
 
-// volumeBook is what a core knows of local volumes and their snapshots.
-type volumeBook struct {
-	claims map[spec.VolumeClaim]*volumes
-	gone   map[spec.SnapshotID]bool // snapshots that are to be removed
-	// unwanted were removed in this life: one that is still being made is not to be kept.
-	unwanted map[spec.SnapshotID]bool
-	// awaited are the instances that wait for volumes which another one has.
-	awaited map[skerry.InstanceID]bool
-}
-
 // maxUnwanted bounds what is remembered of removed snapshots: far more than are made at a time.
 const maxUnwanted = 10_000
 
-func newVolumeBook() volumeBook {
-	return volumeBook{map[spec.VolumeClaim]*volumes{}, map[spec.SnapshotID]bool{}, map[spec.SnapshotID]bool{}, map[skerry.InstanceID]bool{}}
+// snapshotBook owns which snapshots are to be removed, each with a record until its files are gone.
+type snapshotBook struct {
+	gone map[spec.SnapshotID]bool
+	// unwanted were removed in this life: one that is still being made is not to be kept.
+	unwanted map[spec.SnapshotID]bool
 }
 
-// load takes a record, if it is one of these.
-func (b *volumeBook) load(key string, value []byte) (is bool, err error) {
-	switch {
-	case strings.HasPrefix(key, prefixVolumes):
-		v := new(volumes)
-		if err = json.Unmarshal(value, v); err == nil {
-			b.claims[v.VolumeClaim] = v
-		}
-		return true, err
-	case strings.HasPrefix(key, prefixSnapshotGone):
-		var g snapshotGone
-		if err = json.Unmarshal(value, &g); err == nil {
-			b.gone[g.ID] = true
-		}
-		return true, err
+func newSnapshotBook() *snapshotBook {
+	return &snapshotBook{map[spec.SnapshotID]bool{}, map[spec.SnapshotID]bool{}}
+}
+
+// load takes a record of a snapshot that is to be removed.
+func (b *snapshotBook) load(value []byte) error {
+	var g snapshotGone
+	if err := json.Unmarshal(value, &g); err != nil {
+		return err
 	}
-	return false, nil
+	b.gone[g.ID] = true
+	return nil
 }
 
-// volumeItem takes what the cluster says of local volumes and snapshots.
-func volumeItem(c *Core, key string, gone bool, fx *wire.Effects) {
-	if id, ok := spec.ParseSnapshotKey(key); ok && gone {
-		data, err := json.Marshal(snapshotGone{id})
-		if err != nil {
-			panic("records always marshal: " + err.Error())
-		}
-		c.vols.gone[id] = true
-		if len(c.vols.unwanted) >= maxUnwanted {
-			clear(c.vols.unwanted)
-		}
-		c.vols.unwanted[id] = true
-		fx.Put(prefixSnapshotGone+string(id), data)
-		fx.Actions = append(fx.Actions, RemoveSnapshot{id})
-		return
+// drop has a snapshot removed.
+func (b *snapshotBook) drop(id spec.SnapshotID, fx *wire.Effects) {
+	data, err := json.Marshal(snapshotGone{id})
+	if err != nil {
+		panic("records always marshal: " + err.Error())
 	}
-	c.volumeItem(key, gone, fx)
+	b.gone[id] = true
+	if len(b.unwanted) >= maxUnwanted {
+		clear(b.unwanted)
+	}
+	b.unwanted[id] = true
+	fx.Put(prefixSnapshotGone+string(id), data)
+	fx.Actions = append(fx.Actions, RemoveSnapshot{id})
 }
 
-// isVolumeItem reports whether a key of the desired set is about local volumes or their snapshots.
-func isVolumeItem(key string) bool {
-	_, snapshot := spec.ParseSnapshotKey(key)
-	return snapshot || strings.HasPrefix(key, "vol/")
-}
-
-func snapshotRemoved(c *Core, m SnapshotRemoved, fx *wire.Effects) {
-	if m.Err == "" && c.vols.gone[m.ID] {
-		delete(c.vols.gone, m.ID)
+// removed takes what came of a removal.
+func (b *snapshotBook) removed(m SnapshotRemoved, fx *wire.Effects) {
+	if m.Err == "" && b.gone[m.ID] {
+		delete(b.gone, m.ID)
 		fx.Delete(prefixSnapshotGone + string(m.ID))
 	}
 }
 
-// reviewSnapshots takes up, after a start, the removals that an earlier life did not finish.
-func reviewSnapshots(c *Core, fx *wire.Effects) {
-	for _, id := range slices.Sorted(maps.Keys(c.vols.gone)) {
+// review takes up, after a start, the removals that an earlier life did not finish.
+func (b *snapshotBook) review(fx *wire.Effects) {
+	for _, id := range slices.Sorted(maps.Keys(b.gone)) {
 		fx.Actions = append(fx.Actions, RemoveSnapshot{id})
 	}
 }
@@ -119,8 +96,8 @@ type Writing struct {
 
 // Writers gives what may write to the local volumes of a replica.
 func Writers(c *Core, v spec.VolumeClaim) (w Writing) {
-	for _, id := range c.ids() {
-		i := c.insts[id]
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal {
 			continue
 		}

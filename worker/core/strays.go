@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -17,20 +18,26 @@ const KeyRepaired = "repaired"
 // strayTime is how long the worker is in touch with its cluster before it ends what runs of instances that the cluster did not name.
 const strayTime = time.Minute
 
-// strays are containers that run on the machine and whose records were lost.
+// strays owns the containers that run on the machine and whose records were lost, until their instance takes them or they end.
 type strays struct {
 	lost  bool // records, in this life or one before, and the cluster has not had its time since
 	tasks map[skerry.InstanceID][]Task
 }
 
-// join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go.
-func (s *strays) join(core *Core, now time.Time, instance *inst, fx *wire.Effects) bool {
+// expect notes that records were lost: what runs of instances that the store does not know are strays.
+func (s *strays) expect() { s.lost = true }
+
+// add takes a task of an instance whose record was lost.
+func (s *strays) add(t Task) { s.tasks[t.ID] = append(s.tasks[t.ID], t) }
+
+// join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go. other says
+// that what runs is of another image than is wanted by now, or that nobody knows.
+func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, other bool) {
 	list := s.tasks[instance.A.ID]
 	if len(list) == 0 {
-		return false
+		return false, false
 	}
 	delete(s.tasks, instance.A.ID)
-	other := false // what runs is of another image than is wanted by now, or nobody knows
 	for _, t := range list {
 		k := instance.container(t.Name)
 		k.Attempt = max(k.Attempt, t.Attempt)
@@ -52,13 +59,7 @@ func (s *strays) join(core *Core, now time.Time, instance *inst, fx *wire.Effect
 		}
 	}
 	instance.Resize = &resize{Spec: instance.A.Spec, Revision: instance.A.Revision, Gen: instance.A.Gen} // which limits they have is not known
-	core.resume(now, instance, fx)
-	if other && !instance.restarting {
-		core.restartNow(now, instance, "it is not known to run the image that is wanted", fx)
-	}
-	core.setLimits(now, instance, fx)
-	core.save(instance, fx)
-	return true
+	return true, other
 }
 
 // due is when the cluster has had its time to name what runs; zero: not before it is in touch.
@@ -90,4 +91,12 @@ func (s *strays) end(now time.Time, up *members.Parent, insts map[skerry.Instanc
 	clear(s.tasks)
 	s.lost = false
 	fx.Delete(KeyRepaired)
+}
+
+// audit lists what contradicts itself between two steps.
+func (s *strays) audit() (faults []string) {
+	if len(s.tasks) > 0 && !s.lost {
+		faults = append(faults, fmt.Sprintf("%d instances have strays, and no records were lost", len(s.tasks)))
+	}
+	return faults
 }

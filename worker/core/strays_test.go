@@ -68,7 +68,7 @@ func TestStrays(t *testing.T) {
 			if has[StartContainer](d.acts) || has[Discard](d.acts) || !has[Watch](d.acts) {
 				t.Errorf("it is not taken up: %+v", d.acts)
 			}
-			i := d.c.insts[a.ID]
+			i := d.c.ledger.insts[a.ID]
 			if i == nil || i.State != skerry.Running || i.main().Attempt != 3 || string(i.main().Handle) != string(handle) {
 				t.Errorf("the worker knows %+v", i)
 			}
@@ -102,7 +102,7 @@ func TestStraysOfAnother(t *testing.T) {
 			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			d.wants(a)
 			d.step(Prepared{ID: a.ID, Fence: a.Fence, Address: "10.0.0.1", Digest: "sha256:new"})
-			i := d.c.insts[a.ID]
+			i := d.c.ledger.insts[a.ID]
 			if o := i.observation(); has[StopContainer](d.acts) != c.again || o.Ready == c.again {
 				t.Fatalf("observed as %+v with %+v", o, d.acts)
 			}

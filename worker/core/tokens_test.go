@@ -48,8 +48,12 @@ func (d *device) start() {
 }
 
 func (d *device) step(msg any) wire.Effects {
+	d.t.Helper()
 	fx := d.c.Step(d.now, msg)
 	d.keep(fx)
+	if faults := d.c.Audit(); len(faults) > 0 {
+		d.t.Errorf("after %T: %q", msg, faults)
+	}
 	return fx
 }
 
@@ -94,10 +98,10 @@ func (d *device) runs(a spec.Assignment) *inst {
 		d.t.Fatalf("it is not started: %+v", fx.Actions)
 	}
 	d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 1, At: d.now, Handle: []byte(`"h"`)})
-	if i := d.c.insts[a.ID]; i.Phase != skerry.PhaseRunning {
+	if i := d.c.ledger.insts[a.ID]; i.Phase != skerry.PhaseRunning {
 		d.t.Fatalf("it does not run: %+v", i)
 	}
-	return d.c.insts[a.ID]
+	return d.c.ledger.insts[a.ID]
 }
 
 func has[A any](acts []any) bool {
@@ -151,7 +155,7 @@ func TestOlderTokens(t *testing.T) {
 		}
 		d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 1})
 		d.step(Cleaned{ID: a.ID})
-		if i := d.c.insts[a.ID]; i == nil || i.A.Fence != newer {
+		if i := d.c.ledger.insts[a.ID]; i == nil || i.A.Fence != newer {
 			t.Errorf("it goes on with %+v", i)
 		}
 	}
@@ -182,7 +186,7 @@ func TestAssignmentIsKept(t *testing.T) {
 			if d.step(Reattach{}); !has[Prepare](d.acts) {
 				t.Errorf("it is not prepared again: %+v", d.acts)
 			}
-			if i := d.c.insts[a.ID]; i == nil || i.A.Fence != a.Fence {
+			if i := d.c.ledger.insts[a.ID]; i == nil || i.A.Fence != a.Fence {
 				t.Errorf("the agent does not know it: %+v", i)
 			}
 		})
@@ -196,7 +200,7 @@ func TestSignersOfARestart(t *testing.T) {
 	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
 	a.Signers = []string{"first"}
 	d.wants(a)
-	signers := func() string { return strings.Join(d.c.insts[a.ID].A.Signers, " ") }
+	signers := func() string { return strings.Join(d.c.ledger.insts[a.ID].A.Signers, " ") }
 	a.Gen, a.Signers = 2, []string{"second"}
 	if d.wants(a); signers() != "first" {
 		t.Errorf("another generation: %s", signers())

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"iter"
 	"maps"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -15,31 +14,32 @@ import (
 // Instances lists what the worker holds, for the device's own API.
 func (c *Core) Instances() []wire.Observation {
 	var out []wire.Observation
-	for _, id := range c.ids() {
-		o := c.insts[id].observation()
-		o.Frozen = c.frozenText(id)
-		out = append(out, o)
+	for _, id := range c.ledger.ids() {
+		out = append(out, c.ledger.observation(c.ledger.insts[id]))
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.waits)) {
-		if c.insts[id] == nil {
-			out = append(out, wire.Observation{ID: id, State: skerry.WorkerScheduled, Frozen: c.frozenText(id)})
+	for _, id := range c.freeze.pending() {
+		if c.ledger.insts[id] == nil {
+			out = append(out, wire.Observation{ID: id, State: skerry.WorkerScheduled, Frozen: c.freeze.text(id)})
 		}
 	}
 	return out
 }
 
+// OverlayItems gives what the cluster said of the overlay last, before anything else happens.
+func (c *Core) OverlayItems() []OverlayItem { return c.overlay.list() }
+
 // Views lists what the worker holds as the API shows it.
 func (c *Core) Views() []wire.Instance {
-	out := make([]wire.Instance, 0, len(c.insts))
-	for _, id := range c.ids() {
-		i := c.insts[id]
+	out := make([]wire.Instance, 0, len(c.ledger.insts))
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
 		o := i.observation()
 		v := wire.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision,
 			State: o.State, Phase: o.Phase, Reason: o.Reason,
 			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports,
 			Fence:     i.A.Fence,
 			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest, Resources: i.A.Spec.Resources}
-		if q, ok := c.usage.Instances[id]; ok {
+		if q, ok := c.reports.usage.Instances[id]; ok {
 			v.QoS = &q
 		}
 		v.Conditions = []skerry.Condition{{Type: skerry.Ready, Status: o.Ready, Reason: o.Reason}}
@@ -59,7 +59,7 @@ func (c *Core) Views() []wire.Instance {
 
 // Assignment finds what was asked for an instance, and the handle and attempt of one of its containers.
 func (c *Core) Assignment(id skerry.InstanceID, name string) (a spec.Assignment, handle json.RawMessage, attempt int, ok bool) {
-	i := c.insts[id]
+	i := c.ledger.insts[id]
 	if i == nil {
 		return a, nil, 0, false
 	}
@@ -71,7 +71,7 @@ func (c *Core) Assignment(id skerry.InstanceID, name string) (a spec.Assignment,
 
 // LastLog gives the handle of the last attempt of a container: while one is being started, the one before.
 func LastLog(c *Core, id skerry.InstanceID, name string) json.RawMessage {
-	if i := c.insts[id]; i != nil && i.Containers[name] != nil {
+	if i := c.ledger.insts[id]; i != nil && i.Containers[name] != nil {
 		if k := i.Containers[name]; len(k.Handle) == 0 && len(k.Old) > 0 {
 			return k.Old[len(k.Old)-1]
 		}
@@ -82,8 +82,8 @@ func LastLog(c *Core, id skerry.InstanceID, name string) json.RawMessage {
 
 // Running calls fn for each container that runs.
 func (c *Core) Running(fn func(a *spec.Assignment, name string, handle json.RawMessage)) {
-	for _, id := range c.ids() {
-		i := c.insts[id]
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
 		for _, name := range i.names() {
 			if k := i.Containers[name]; k.Running {
 				fn(&i.A, name, k.Handle)
@@ -95,7 +95,7 @@ func (c *Core) Running(fn func(a *spec.Assignment, name string, handle json.RawM
 // Images lists the digests that instances here refer to; they must not be collected.
 func (c *Core) Images() map[string]bool {
 	out := map[string]bool{}
-	for _, i := range c.insts {
+	for _, i := range c.ledger.insts {
 		maps.Insert(out, imagesOf(i))
 	}
 	return out
@@ -120,15 +120,15 @@ type View struct{ i *inst }
 
 // ViewOf finds an instance.
 func ViewOf(c *Core, id skerry.InstanceID) (View, bool) {
-	i := c.insts[id]
+	i := c.ledger.insts[id]
 	return View{i}, i != nil
 }
 
 // All gives the instances, by their names.
 func All(c *Core) iter.Seq[View] {
 	return func(yield func(View) bool) {
-		for _, id := range c.ids() {
-			if !yield(View{c.insts[id]}) {
+		for _, id := range c.ledger.ids() {
+			if !yield(View{c.ledger.insts[id]}) {
 				return
 			}
 		}
@@ -162,15 +162,15 @@ func (v View) Running() iter.Seq2[string, json.RawMessage] {
 }
 
 // Ready reports whether the core knows what runs on the machine: Reattach has told it.
-func Ready(c *Core) bool { return c.ready }
+func Ready(c *Core) bool { return c.ledger.ready }
 
 // Strays reports whether containers may run on the machine whose records were lost, and that nobody has named since.
 func Strays(c *Core) bool { return c.strays.lost }
 
 // Unwanted reports whether a snapshot was removed in this life: one that is still being made is not to be kept.
-func Unwanted(c *Core, id spec.SnapshotID) bool { return c.vols.unwanted[id] }
+func Unwanted(c *Core, id spec.SnapshotID) bool { return c.snapshots.unwanted[id] }
 
 // Warn has the core tell its cluster of something that concerns no instance.
 func Warn(c *Core, now time.Time, reason, text string, fx *wire.Effects) {
-	c.event(now, nil, wire.EventWarning, reason, text, fx)
+	c.ledger.event(now, nil, wire.EventWarning, reason, text, fx)
 }

@@ -2,6 +2,8 @@ package core
 
 import (
 	"encoding/json"
+	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +25,30 @@ type volumes struct {
 	again    time.Time
 }
 
+// volumeBook owns which local volumes are kept here, which are to go, and which instances wait for volumes that another one has.
+//
+// A claim is in the book until its files are gone, and its record says what the book does.
+type volumeBook struct {
+	ledger *ledger
+	claims map[spec.VolumeClaim]*volumes
+	// awaited are the instances that wait for volumes which another one has.
+	awaited map[skerry.InstanceID]bool
+}
+
+func newVolumeBook(l *ledger) *volumeBook {
+	return &volumeBook{l, map[spec.VolumeClaim]*volumes{}, map[skerry.InstanceID]bool{}}
+}
+
+// load takes a record of local volumes.
+func (b *volumeBook) load(value []byte) error {
+	v := new(volumes)
+	if err := json.Unmarshal(value, v); err != nil {
+		return err
+	}
+	b.claims[v.VolumeClaim] = v
+	return nil
+}
+
 // Messages and actions about local volumes.
 type (
 	// RemoveVolumes removes a replica's local volumes -> VolumesRemoved. What asks for them afterwards gets new ones.
@@ -39,7 +65,7 @@ const (
 	removeAgain   = time.Minute
 )
 
-func (c *Core) saveVolumes(v *volumes, fx *wire.Effects) {
+func (b *volumeBook) save(v *volumes, fx *wire.Effects) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
@@ -47,41 +73,37 @@ func (c *Core) saveVolumes(v *volumes, fx *wire.Effects) {
 	fx.Put(prefixVolumes+v.Key(), data)
 }
 
-// volumeItem takes what the cluster says of local volumes.
-func (c *Core) volumeItem(key string, gone bool, fx *wire.Effects) {
-	claim, ok := spec.ParseVolumeKey(key)
-	if !ok {
-		return
-	}
-	v := c.vols.claims[claim]
+// item takes what the cluster says of local volumes.
+func (b *volumeBook) item(claim spec.VolumeClaim, gone bool, fx *wire.Effects) {
+	v := b.claims[claim]
 	switch {
 	case v == nil && gone:
 		return
 	case v == nil:
 		v = &volumes{VolumeClaim: claim}
-		c.vols.claims[claim] = v
+		b.claims[claim] = v
 	case v.Gone == gone:
 		return
 	}
 	v.Gone = gone
-	c.saveVolumes(v, fx)
-	c.removeVolumes(v, fx)
+	b.save(v, fx)
+	b.remove(v, fx)
 }
 
-// removeVolumes removes what nobody wants any more, once no instance is there.
-func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
-	if !v.Gone || v.removing || !c.ready {
+// remove removes what nobody wants any more, once no instance is there.
+func (b *volumeBook) remove(v *volumes, fx *wire.Effects) {
+	if !v.Gone || v.removing || !b.ledger.ready {
 		return
 	}
 	used := false
-	for _, i := range c.insts {
+	for _, i := range b.ledger.insts {
 		_, has := i.A.Spec.LocalSizes()[v.Volume]
 		if i.A.Service != v.Service || i.A.Ordinal != v.Ordinal || !has && v.Volume != "" {
 			continue
 		}
 		used = true // its end comes back here
-		if _, _, wanted := c.Up.Desired.Get(wire.AssignmentKey(i.A.ID)); v.Volume != "" && wanted {
-			delete(c.vols.claims, v.VolumeClaim) // its replica has it again, and what is in it now
+		if _, _, wanted := b.ledger.up.Desired.Get(wire.AssignmentKey(i.A.ID)); v.Volume != "" && wanted {
+			delete(b.claims, v.VolumeClaim) // its replica has it again, and what is in it now
 			fx.Delete(prefixVolumes + v.Key())
 			return
 		}
@@ -93,18 +115,19 @@ func (c *Core) removeVolumes(v *volumes, fx *wire.Effects) {
 	fx.Actions = append(fx.Actions, RemoveVolumes{v.VolumeClaim})
 }
 
-// leftVolumes looks whether what an instance leaves behind is to go.
-func (c *Core) leftVolumes(i *inst, fx *wire.Effects) {
+// left looks whether what an instance leaves behind is to go.
+func (b *volumeBook) left(i *inst, fx *wire.Effects) {
 	of := spec.VolumeClaim{Service: i.A.Service, Ordinal: i.A.Ordinal}
-	for _, claim := range slices.SortedFunc(maps.Keys(c.vols.claims), spec.VolumeClaim.Compare) {
+	for _, claim := range slices.SortedFunc(maps.Keys(b.claims), spec.VolumeClaim.Compare) {
 		if claim.Whole() == of {
-			c.removeVolumes(c.vols.claims[claim], fx)
+			b.remove(b.claims[claim], fx)
 		}
 	}
 }
 
-func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *wire.Effects) {
-	v := c.vols.claims[m.Claim]
+// removed takes what came of a removal.
+func (b *volumeBook) removed(now time.Time, m VolumesRemoved, fx *wire.Effects) {
+	v := b.claims[m.Claim]
 	if v == nil {
 		return
 	}
@@ -115,74 +138,92 @@ func (c *Core) volumesRemoved(now time.Time, m VolumesRemoved, fx *wire.Effects)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App,
 			Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
 	case v.Gone:
-		delete(c.vols.claims, m.Claim)
+		delete(b.claims, m.Claim)
 		fx.Delete(prefixVolumes + m.Claim.Key())
 	}
 }
 
-// reviewVolumes takes up, after a start, what an earlier life was told.
-func (c *Core) reviewVolumes(fx *wire.Effects) {
-	known := c.Up.Desired.Incarnation() != ""
-	for _, claim := range slices.SortedFunc(maps.Keys(c.vols.claims), spec.VolumeClaim.Compare) {
-		if _, _, wanted := c.Up.Desired.Get(claim.Key()); known {
-			c.volumeItem(claim.Key(), !wanted, fx)
+// review takes up, after a start, what an earlier life was told.
+func (b *volumeBook) review(fx *wire.Effects) {
+	known := b.ledger.up.Desired.Incarnation() != ""
+	for _, claim := range slices.SortedFunc(maps.Keys(b.claims), spec.VolumeClaim.Compare) {
+		if _, _, wanted := b.ledger.up.Desired.Get(claim.Key()); known {
+			b.item(claim, !wanted, fx)
 		}
-		c.removeVolumes(c.vols.claims[claim], fx)
+		b.remove(b.claims[claim], fx)
 	}
 }
 
-// awaitVolumes has an instance wait while another one may write to its local volumes. Whoever places instances ends one
+// await has an instance wait while another one may write to its local volumes. Whoever places instances ends one
 // before the next begins, but a root or a site that was restored from a backup does not know all that runs here.
-func awaitVolumes(c *Core, i *inst, fx *wire.Effects) bool {
-	o := usesVolumes(c, i)
+func (b *volumeBook) await(i *inst, fx *wire.Effects) bool {
+	o := b.holder(i)
 	if o == nil {
-		delete(c.vols.awaited, i.A.ID)
+		delete(b.awaited, i.A.ID)
 		return false
 	}
-	c.vols.awaited[i.A.ID] = true
+	b.awaited[i.A.ID] = true
 	i.Reason = "waits until instance " + string(o.A.ID) + ", which has its local volumes, has ended"
-	c.save(i, fx)
+	b.ledger.save(i, fx)
 	return true
 }
 
-// usesVolumes gives another instance that has begun with the local volumes of one and has not left, or nil.
-func usesVolumes(c *Core, i *inst) *inst {
+// holder gives another instance that has begun with the local volumes of one and has not left, or nil.
+func (b *volumeBook) holder(i *inst) *inst {
 	if !i.A.Spec.KeepsData() {
 		return nil
 	}
-	for _, id := range c.ids() {
-		if o := c.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal && o.A.Spec.KeepsData() && hasBegun(o) {
+	for _, id := range b.ledger.ids() {
+		if o := b.ledger.insts[id]; o != i && o.A.Service == i.A.Service && o.A.Ordinal == i.A.Ordinal &&
+			o.A.Spec.KeepsData() && hasBegun(o) {
 			return o
 		}
 	}
 	return nil
 }
 
-// hasBegun reports whether something of an instance runs, is being started, or will be without being prepared anew.
-func hasBegun(i *inst) bool {
-	for _, k := range i.Containers {
-		if k.Running || k.start {
-			return true
+// freed gives one after the other the instances that waited for volumes which are free by now. What was done with one counts for the next.
+func (b *volumeBook) freed() iter.Seq[*inst] {
+	return func(yield func(*inst) bool) {
+		for _, id := range slices.Sorted(maps.Keys(b.awaited)) {
+			i := b.ledger.insts[id]
+			if i == nil || i.Ending || i.Phase != skerry.PhaseFetching {
+				delete(b.awaited, id)
+			} else if b.holder(i) == nil && !yield(i) {
+				return
+			}
 		}
 	}
-	return i.preparing || i.Phase != skerry.PhaseFetching && i.Phase != skerry.PhaseExited
 }
 
-// volumesDue tries again what could not be removed, and goes on with who waited for volumes that are free.
-func (c *Core) volumesDue(now time.Time, fx *wire.Effects) {
-	for _, id := range slices.Sorted(maps.Keys(c.vols.awaited)) {
-		i := c.insts[id]
-		if i == nil || i.Ending || i.Phase != skerry.PhaseFetching {
-			delete(c.vols.awaited, id)
-		} else if usesVolumes(c, i) == nil {
-			i.Reason = ""
-			c.prepare(i, fx)
-			c.save(i, fx)
+// retry tries again what could not be removed.
+func (b *volumeBook) retry(now time.Time, fx *wire.Effects) {
+	for _, claim := range slices.SortedFunc(maps.Keys(b.claims), spec.VolumeClaim.Compare) {
+		if v := b.claims[claim]; !v.again.IsZero() && !v.again.After(now) {
+			b.remove(v, fx)
 		}
 	}
-	for _, v := range c.vols.claims {
-		if !v.again.IsZero() && !v.again.After(now) {
-			c.removeVolumes(v, fx)
+}
+
+// due is when retry has something to do, or the zero time.
+func (b *volumeBook) due() (next time.Time) {
+	for _, v := range b.claims {
+		if !v.again.IsZero() && (next.IsZero() || v.again.Before(next)) {
+			next = v.again
 		}
 	}
+	return next
+}
+
+// audit lists what contradicts itself between two steps.
+func (b *volumeBook) audit() (faults []string) {
+	for claim, v := range b.claims {
+		if claim != v.VolumeClaim {
+			faults = append(faults, fmt.Sprintf("volumes %s are in the book as %s", v.Key(), claim.Key()))
+		}
+		if !v.Gone && (v.removing || !v.again.IsZero()) {
+			faults = append(faults, fmt.Sprintf("volumes %s are removed, and wanted", v.Key()))
+		}
+	}
+	return faults
 }

@@ -27,7 +27,7 @@ func TestSingleVolumeIsInUseAgain(t *testing.T) {
 			other := assignment(a.Fence)
 			other.ID, other.Service.Service = "other", "other"
 			d.wants(other)
-			if d.c.vols.claims[one] == nil {
+			if d.c.volumes.claims[one] == nil {
 				t.Fatal("the volume is not kept")
 			}
 			d.src.Delete(one.Key())
@@ -39,11 +39,11 @@ func TestSingleVolumeIsInUseAgain(t *testing.T) {
 			if acts := d.wants(next); has[RemoveVolumes](acts) {
 				t.Fatal("it is removed while an instance has it")
 			}
-			if waits := d.c.vols.claims[one] != nil; waits == again {
+			if waits := d.c.volumes.claims[one] != nil; waits == again {
 				t.Errorf("its removal waits: %v", waits)
 			}
 			d.start()
-			if waits := d.c.vols.claims[one] != nil; waits == again {
+			if waits := d.c.volumes.claims[one] != nil; waits == again {
 				t.Errorf("after a start its removal waits: %v", waits)
 			}
 		})
