@@ -62,7 +62,7 @@ var imports = map[string]string{
 
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
-	"runtime/internal/...": ". spec runtime runtime/internal/... internal/files",
+	"runtime/internal/...": ". spec runtime runtime/internal/... internal/files internal/thread",
 	"runtime/native":       ". artifact runtime runtime/internal/... internal/files internal/signals internal/thread",
 	"runtime/oci":          "spec artifact internal/owners runtime runtime/internal/... internal/files internal/thread",
 	"runtime/containerd":   "spec internal/owners runtime runtime/internal/... runtime/oci internal/files",

@@ -90,17 +90,13 @@ func (d *Driver) startKeeper(task *monitor.Task, j job) (*keeper, error) {
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=1"}
 	cmd.Stdin, cmd.Stdout = inR, outW
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := d.Tasks.Tree().Group(path.Join(d.Options.CgroupParent, "conmon")).Start(cmd); err != nil {
 		k.close()
 		return nil, fmt.Errorf("start the keeper: %w", err)
 	}
 	task.Update(func(r *monitor.Record) { r.Supervisor = monitor.Identify(cmd.Process.Pid) })
-	err = d.Tasks.Tree().Group(path.Join(d.Options.CgroupParent, "conmon")).Shelter(cmd.Process.Pid)
 	_ = cmd.Process.Release() // whoever waits for the supervisor's end collects it
-	if err == nil {
-		err = task.Save()
-	}
-	if err == nil {
+	if err = task.Save(); err == nil {
 		err = k.hear() // it has opened the pipes
 	}
 	if err != nil {

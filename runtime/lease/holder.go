@@ -125,7 +125,8 @@ func (h *Holder) startLocked(ctx context.Context) error {
 	words, err := os.Create(filepath.Join(h.opt.Dir, "guard.err"))
 	if err == nil {
 		cmd.Stderr = words
-		err = cmd.Start()
+		// As the supervisors of tasks, it is not of the agent's service: it has to outlive the agent.
+		err = h.tree.Group(path.Join(h.opt.CgroupParent, "conmon")).Start(cmd)
 		words.Close()
 	}
 	out.Close()
@@ -133,12 +134,7 @@ func (h *Holder) startLocked(ctx context.Context) error {
 		return fmt.Errorf("start the guard of leases: %w", err)
 	}
 	h.child = monitor.Identify(cmd.Process.Pid)
-	// As the supervisors of tasks, it is not of the agent's service: it has to outlive the agent.
-	err = h.tree.Group(path.Join(h.opt.CgroupParent, "conmon")).Shelter(cmd.Process.Pid)
-	if err == nil {
-		err = hear(ctx, in)
-	}
-	if err != nil {
+	if err = hear(ctx, in); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		said, _ := os.ReadFile(words.Name())

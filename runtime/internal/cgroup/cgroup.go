@@ -537,30 +537,6 @@ func keyed(path string) map[string]uint64 {
 	return m
 }
 
-// Shelter moves a process out of the service that its parent belongs to, so that the service manager takes it for none of
-// the service's. The group is made when needed. Without a service manager's hierarchy it does nothing.
-func (g Group) Shelter(pid int) error {
-	if err := g.outsideSlice(); err != nil {
-		return err
-	}
-	dir := ""
-	switch {
-	case g.t.unified:
-		dir = g.dir("")
-	case g.t.systemd != "":
-		dir = filepath.Join(g.t.systemd, g.path)
-	default:
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("cgroup %s: %w", g.Path(), err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
-		return fmt.Errorf("cgroup %s: %w", g.Path(), err)
-	}
-	return nil
-}
-
 // File is the path of a controller's file; empty when the controller is not mounted.
 func (g Group) File(controller, name string) string {
 	d := g.dir(controller)

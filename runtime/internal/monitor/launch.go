@@ -111,18 +111,13 @@ func (s *Tasks) conmon(ctx context.Context, l Launch, p place) (supervisor Proce
 	if err == nil {
 		cmd.Stderr = words
 		defer words.Close()
-		err = cmd.Start()
+		// Conmon waits for the start pipe before it forks: whatever it forks stays in the shelter, also where it has to be moved there.
+		err = s.tree.Group(path.Join(p.shelter, "conmon")).Start(cmd)
 	}
 	out.Close()
 	startR.Close()
 	if err != nil {
 		return supervisor, 0, fmt.Errorf("start %s: %w", s.opts.Conmon, err)
-	}
-	// Conmon waits for the start pipe before it forks: whatever it forks stays in the shelter.
-	if err := s.tree.Group(path.Join(p.shelter, "conmon")).Shelter(cmd.Process.Pid); err != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		return supervisor, 0, err
 	}
 	if _, err := startW.Write([]byte{0}); err != nil {
 		_ = cmd.Process.Kill()
