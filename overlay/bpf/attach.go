@@ -201,9 +201,10 @@ func (d *Device) dropFilters(index int, want map[hook]bool) error {
 	var errs []error
 	for _, p := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
-		list, err := d.nl.FilterList(l, p)
-		if err != nil {
-			continue // there is no queue for them
+		list, err := kernel.Whole(func() ([]netlink.Filter, error) { return d.nl.FilterList(l, p) })
+		if err != nil { // a device without the queue has an empty list, as one that is gone
+			errs = append(errs, fmt.Errorf("list filters: %w", err))
+			continue
 		}
 		for _, f := range list {
 			b, ok := f.(*netlink.BpfFilter)
