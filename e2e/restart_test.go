@@ -130,7 +130,7 @@ func lookUp(t *testing.T, pid int, name string) *caller {
 			if err != nil {
 				return err
 			}
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(30 * time.Second)) // on a starved machine, the next agent is long in coming
 			if _, err = c.Write(packed); err != nil {
 				return err
 			}

@@ -36,13 +36,17 @@ func (h hook) cable() bool { return h.program == "from_instance" || h.program ==
 const priority = 1
 
 // reopen puts this process's programs in the place of those that an earlier one left, one by one and with no packet lost.
-func (d *Device) reopen() error {
-	entries, err := os.ReadDir(d.opts.linkDir())
+func (d *Device) reopen() error { return d.take(d.opts.linkDir(), nil) }
+
+// take puts this process's programs in the place of those that are pinned in a directory, and takes the pins over. Those that are not
+// wanted, or whose devices are gone, are taken away; want is nil if all are.
+func (d *Device) take(dir string, want map[hook]bool) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		path := filepath.Join(d.opts.linkDir(), e.Name())
+		path := filepath.Join(dir, e.Name())
 		var h hook
 		name, number, _ := strings.Cut(e.Name(), "-")
 		if _, err := fmt.Sscan(number, &h.index); err != nil || d.coll.Programs[name] == nil {
@@ -55,8 +59,8 @@ func (d *Device) reopen() error {
 			return fmt.Errorf("program %s of an earlier agent: %w", e.Name(), err)
 		}
 		info, err := l.Info()
-		if err != nil || info.TCX() == nil || int(info.TCX().Ifindex) != h.index {
-			// Its device is gone.
+		if err != nil || info.TCX() == nil || int(info.TCX().Ifindex) != h.index || want != nil && !want[h] || d.links[h] != nil {
+			_ = l.Detach() // the device may be gone; without a pin, the kernel would do it some time later
 			_ = os.Remove(path)
 			l.Close()
 			continue
@@ -64,6 +68,12 @@ func (d *Device) reopen() error {
 		if err := l.Update(d.coll.Programs[name]); err != nil {
 			l.Close()
 			return fmt.Errorf("replace program %s: %w", e.Name(), err)
+		}
+		if own := filepath.Join(d.opts.linkDir(), e.Name()); own != path {
+			if err := os.Rename(path, own); err != nil {
+				l.Close()
+				return fmt.Errorf("take over program %s: %w", e.Name(), err)
+			}
 		}
 		d.links[h] = l
 	}
@@ -165,6 +175,7 @@ func (d *Device) unhang(h hook) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
+	_ = l.Detach() // as in take
 	l.Close()
 	return err
 }

@@ -168,11 +168,17 @@ func (o *Options) older() (list []string, err error) {
 	return list, err
 }
 
-// takeOver hangs the programs to their devices, and then removes what agents with another layout left.
+// takeOver hangs the programs to their devices, and removes what agents with another layout left. Their programs are replaced one by one:
+// where two were attached for a while, a connection that began then would break off with the older one, which alone knows it.
 func (d *Device) takeOver(hooks map[hook]bool, there map[int]bool) error {
 	older, err := d.opts.older()
 	if d.opts.KeepOlder && len(older) > 0 {
 		return err
+	}
+	for _, dir := range older {
+		if e := d.take(filepath.Join(dir, "links"), hooks); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
 	}
 	err = errors.Join(err, d.attach(hooks, there))
 	for _, dir := range older {

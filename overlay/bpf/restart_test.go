@@ -423,6 +423,30 @@ func TestOlderLayoutGoes(t *testing.T) {
 	}
 }
 
+// attached counts programs by the device of a host and the direction.
+func (w *world) attached(h *host) map[string]int {
+	count := map[string]int{}
+	must(w.t, kernel.In(h.ns, func() error {
+		devices, err := netlink.LinkList()
+		for _, l := range devices {
+			for kind, queue := range map[ebpf.AttachType]uint32{ebpf.AttachTCXIngress: netlink.HANDLE_MIN_INGRESS, ebpf.AttachTCXEgress: netlink.HANDLE_MIN_EGRESS} {
+				name := fmt.Sprint(l.Attrs().Name, " ", kind)
+				if list, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: kind}); err == nil { // else there is no TCX
+					count[name] = len(list.Programs)
+				}
+				filters, _ := netlink.FilterList(l, queue) // there may be no queue
+				for _, f := range filters {
+					if _, ok := f.(*netlink.BpfFilter); ok {
+						count[name]++
+					}
+				}
+			}
+		}
+		return err
+	}))
+	return count
+}
+
 // An agent on trial with another layout leaves traffic to the programs that are there, and the one before finds all as it left it.
 func TestTrialKeepsTheOlderLayout(t *testing.T) {
 	t.Parallel()
@@ -471,6 +495,11 @@ func TestTrialKeepsTheOlderLayout(t *testing.T) {
 			h.opts.layout = layout + 1
 			h.open()
 			h.set()
+			for name, n := range w.attached(h) {
+				if n > 1 {
+					t.Errorf("with the other layout, %d programs are at %s: a connection that begins by both breaks off with the older one", n, name)
+				}
+			}
 			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
 				t.Errorf("with the other layout: %s, %v", got, err)
 			}
