@@ -221,11 +221,11 @@ type disturbance struct {
 }
 
 // note takes from messages of netlink at which devices filters were disturbed. err says that some messages were lost.
-func (d *Device) note(b []byte, err error) {
-	list, e := syscall.ParseNetlinkMessage(b)
+func (d *Device) note(data []byte, err error) {
+	list, unreadable := syscall.ParseNetlinkMessage(data)
 	d.disturbedMu.Lock()
 	defer d.disturbedMu.Unlock()
-	if err != nil || e != nil {
+	if err != nil || unreadable != nil {
 		d.disturbed[allDevices] = disturbance{true, true}
 	}
 	for _, m := range list {
