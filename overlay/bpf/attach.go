@@ -210,11 +210,12 @@ func (d *Device) hangFilter(h hook) error {
 // dropFilters takes away this worker's filters at a device that are not wanted.
 func (d *Device) dropFilters(index int, want map[hook]bool) error {
 	var errs []error
-	for _, p := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
-		list, err := d.nl.FilterList(l, p)
-		if err != nil {
-			continue // there is no queue for them
+	for _, end := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		device := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
+		list, err := kernel.Whole(func() ([]netlink.Filter, error) { return d.nl.FilterList(device, end) })
+		if err != nil { // a device without the queue has an empty list, as one that is gone
+			errs = append(errs, fmt.Errorf("list filters: %w", err))
+			continue
 		}
 		for _, f := range list {
 			b, ok := f.(*netlink.BpfFilter)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
@@ -137,13 +138,19 @@ func parseEvent(b []byte) (e eventValue, ok bool) {
 // settling is how long changes of the machine are gathered before the data plane follows them.
 const settling = 200 * time.Millisecond
 
-// watch follows routes, addresses, devices and queues of the host, because paths and hooks depend on them.
-func (d *Device) watch() error {
-	var file *os.File
-	err := kernel.In(d.host, func() error {
+// changesRoom is how much the kernel may have to say before it is heard, in bytes: when filters come back at thousands of cables at once, it
+// says so of each, and what is lost would have them all come back again.
+const changesRoom = 8 << 20
+
+// changesOf opens a socket by which the kernel tells of a host's routes, addresses, devices and queues.
+func changesOf(host *os.File) (file *os.File, err error) {
+	err = kernel.In(host, func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
+		}
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, changesRoom) != nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, changesRoom) // up to net.core.rmem_max
 		}
 		groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_TC)
 		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
@@ -153,6 +160,19 @@ func (d *Device) watch() error {
 		file = os.NewFile(uintptr(fd), "netlink")
 		return nil
 	})
+	return file, err
+}
+
+// watch follows routes, addresses, devices and queues of the host, because paths and hooks depend on them.
+func (d *Device) watch() error {
+	d.programs = map[ebpf.ProgramID]bool{}
+	for _, p := range d.coll.Programs {
+		if info, err := p.Info(); err == nil {
+			id, _ := info.ID()
+			d.programs[id] = true
+		}
+	}
+	file, err := changesOf(d.host)
 	if err != nil {
 		return fmt.Errorf("watch the host's devices: %w", err)
 	}
@@ -166,7 +186,7 @@ func (d *Device) watch() error {
 			if errors.Is(err, os.ErrClosed) {
 				return
 			}
-			d.noteRemoved(buf[:max(n, 0)], err)
+			d.note(buf[:max(n, 0)], err)
 			select {
 			case changed <- struct{}{}:
 			default:
@@ -191,33 +211,63 @@ func (d *Device) watch() error {
 	return nil
 }
 
-// allRemoved stands for every device in Device.removed.
-const allRemoved = 0
+// allDevices stands for every device in Device.disturbed.
+const allDevices = 0
 
-// noteRemoved takes from messages of netlink at which devices a filter or a queue was removed, by whomever. err says that some were lost.
-func (d *Device) noteRemoved(b []byte, err error) {
-	list, e := syscall.ParseNetlinkMessage(b)
-	d.removedMu.Lock()
-	defer d.removedMu.Unlock()
-	if err != nil || e != nil {
-		d.removed[allRemoved] = true
+// disturbance is what may have become of the filters at a device.
+type disturbance struct {
+	removed  bool // by whomever, also with the device: another one may have its number now
+	replaced bool // by a program that is not ours
+}
+
+// note takes from messages of netlink at which devices filters were disturbed. err says that some messages were lost.
+func (d *Device) note(data []byte, err error) {
+	list, unreadable := syscall.ParseNetlinkMessage(data)
+	d.disturbedMu.Lock()
+	defer d.disturbedMu.Unlock()
+	if err != nil || unreadable != nil {
+		d.disturbed[allDevices] = disturbance{true, true}
 	}
 	for _, m := range list {
-		if t := m.Header.Type; (t == unix.RTM_DELQDISC || t == unix.RTM_DELTFILTER) && len(m.Data) >= 8 {
-			d.removed[int(int32(binary.NativeEndian.Uint32(m.Data[4:8])))] = true // struct tcmsg
+		if len(m.Data) < 8 {
+			continue
+		}
+		index := int(int32(binary.NativeEndian.Uint32(m.Data[4:8]))) // in struct tcmsg and in struct ifinfomsg
+		is := d.disturbed[index]
+		switch m.Header.Type {
+		case unix.RTM_DELLINK, unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
+			is.removed = true
+		case unix.RTM_NEWTFILTER:
+			is.replaced = is.replaced || d.foreign(m.Data)
+		}
+		if is != (disturbance{}) {
+			d.disturbed[index] = is
 		}
 	}
 }
 
-// forgetRemoved has the filters attached again that may have been removed. It is called with mu held.
-func (d *Device) forgetRemoved() {
-	d.removedMu.Lock()
-	removed := d.removed
-	d.removed = map[int]bool{}
-	d.removedMu.Unlock()
+// foreign reports whether a filter is where ours are, and runs a program that is not ours.
+func (d *Device) foreign(tcmsg []byte) bool {
+	if len(tcmsg) < nl.SizeofTcMsg || nl.DeserializeTcMsg(tcmsg).Info>>16 != priority {
+		return false
+	}
+	attrs, _ := nl.ParseRouteAttrAsMap(tcmsg[nl.SizeofTcMsg:])
+	options, _ := nl.ParseRouteAttrAsMap(attrs[nl.TCA_OPTIONS].Value)
+	id := options[nl.TCA_BPF_ID].Value
+	return len(id) == 4 && !d.programs[ebpf.ProgramID(binary.NativeEndian.Uint32(id))]
+}
+
+// mistrust has filters attached again that may have been disturbed. It is called with mu held.
+func (d *Device) mistrust() {
+	d.disturbedMu.Lock()
+	disturbed := d.disturbed
+	d.disturbed = map[int]disturbance{}
+	d.disturbedMu.Unlock()
 	for h := range d.filters {
-		if removed[allRemoved] || removed[h.index] {
-			delete(d.filters, h)
+		for _, index := range []int{allDevices, h.index} {
+			if is := disturbed[index]; is.removed || is.replaced && h.cable() {
+				d.filters[h] = false
+			}
 		}
 	}
 }
@@ -229,7 +279,6 @@ func (d *Device) follow() {
 	if d.closed || d.set == nil {
 		return
 	}
-	d.forgetRemoved()
 	if err := d.apply(*d.set); err != nil {
 		d.opts.Log.Warn("the data plane does not follow the host's devices", "err", err)
 	}

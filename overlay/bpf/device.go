@@ -40,7 +40,7 @@ type Device struct {
 	closed  bool
 	tables  *tables
 	links   map[hook]link.Link
-	filters map[hook]bool // that this process attached
+	filters map[hook]bool // that this process attached; false: they may have been disturbed since
 	// lookedForFilters: there are none but those in filters.
 	lookedForFilters bool
 	noTCX            bool // the kernel has none
@@ -48,8 +48,9 @@ type Device struct {
 	set              *overlay.Config // by this process
 	changes          *os.File        // netlink; nil until Set
 
-	removedMu sync.Mutex
-	removed   map[int]bool // devices at which filters were removed since the host was last followed
+	programs    map[ebpf.ProgramID]bool // of this process; set by watch
+	disturbedMu sync.Mutex
+	disturbed   map[int]disturbance // by device, since filters were last attached
 
 	held       *held.Packets
 	events     chan overlay.Event
@@ -77,7 +78,7 @@ func New(o Options) (*Device, error) {
 }
 
 func open(opt Options) (_ *Device, err error) {
-	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, removed: map[int]bool{},
+	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, disturbed: map[int]disturbance{},
 		held: held.New(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -195,6 +196,7 @@ func (d *Device) Set(ctx context.Context, conf overlay.Config) error {
 
 // apply is called with the lock held.
 func (d *Device) apply(c overlay.Config) error {
+	d.mistrust()
 	if err := d.ensureTaps(); err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (n *Network) detour(id string, cable netlink.Link, rate skerry.Bytes) error
 		return err
 	}
 	n.dropDetour(cable)
-	// The overlay's programs use the same queue where the kernel has no other place for them; they come first.
+	// The overlay's programs use the same queue, and come first: it stays when the limit goes.
 	in := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: cable.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0),
 		Parent: netlink.HANDLE_CLSACT}}
 	if err := n.nl.QdiscAdd(in); err != nil && !errors.Is(err, unix.EEXIST) {

@@ -25,8 +25,8 @@ func TestAuditAsksEveryPart(t *testing.T) {
 			c.volumes.claims[spec.VolumeClaim{Ordinal: 7}] = &volumes{}
 		}, "are in the book as"},
 		"volumes, wanted": {func(c *Core, _ *inst) {
-			c.volumes.claims[spec.VolumeClaim{}] = &volumes{removing: true}
-		}, "are removed, and wanted"},
+			c.volumes.claims[spec.VolumeClaim{}] = &volumes{again: time.Unix(1, 0)}
+		}, "are to be removed, and wanted"},
 		"contacts": {func(_ *Core, i *inst) { i.A.Spec.OnDisconnect = spec.StopAfter(time.Minute) }, "the leases that were told"},
 		"strays":   {func(c *Core, _ *inst) { c.strays.tasks["ghost"] = []Task{{}} }, "no records were lost"},
 	} {

@@ -198,3 +198,15 @@ func TestBackoffHasALeast(t *testing.T) {
 		t.Errorf("60 restarts in %s", took)
 	}
 }
+
+// A program whose filter does not admit a system call ends by a signal that says little; the reason says what it may need.
+func TestReasonOfARefusedSystemCall(t *testing.T) {
+	d := newDevice(t)
+	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
+	a.Spec.Restart.Policy = "never"
+	i := d.runs(a)
+	d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 159, Signal: "SIGSYS", At: d.now}})
+	if !strings.Contains(i.Reason, "32-bit loader") || !strings.Contains(i.Reason, "seccomp: unconfined") {
+		t.Errorf("the reason is %q", i.Reason)
+	}
+}

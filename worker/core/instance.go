@@ -289,6 +289,9 @@ func describe(e wire.Exit) string {
 		return "did not start: " + e.Message
 	case e.OOMKilled:
 		return "was killed for using more memory than its limit"
+	case e.Signal == "SIGSYS":
+		return "was ended by SIGSYS: a filter of system calls does not admit what it called" +
+			" (a 32-bit program needs a 32-bit loader in its image, or security.seccomp: unconfined)"
 	case e.Signal != "":
 		return "was ended by " + e.Signal
 	}

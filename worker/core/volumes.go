@@ -85,7 +85,7 @@ func (b *volumeBook) item(claim spec.VolumeClaim, gone bool, fx *wire.Effects) {
 	case v.Gone == gone:
 		return
 	}
-	v.Gone = gone
+	v.Gone, v.again = gone, time.Time{}
 	b.save(v, fx)
 	b.remove(v, fx)
 }
@@ -134,7 +134,9 @@ func (b *volumeBook) removed(now time.Time, m VolumesRemoved, fx *wire.Effects) 
 	v.removing = false
 	switch {
 	case m.Err != "":
-		v.again = now.Add(removeAgain)
+		if v.Gone { // else they are wanted again
+			v.again = now.Add(removeAgain)
+		}
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App,
 			Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
 	case v.Gone:
@@ -200,6 +202,7 @@ func (b *volumeBook) freed() iter.Seq[*inst] {
 func (b *volumeBook) retry(now time.Time, fx *wire.Effects) {
 	for _, claim := range slices.SortedFunc(maps.Keys(b.claims), spec.VolumeClaim.Compare) {
 		if v := b.claims[claim]; !v.again.IsZero() && !v.again.After(now) {
+			v.again = time.Time{} // an instance that is there again has it removed at its end
 			b.remove(v, fx)
 		}
 	}
@@ -221,8 +224,8 @@ func (b *volumeBook) audit() (faults []string) {
 		if claim != v.VolumeClaim {
 			faults = append(faults, fmt.Sprintf("volumes %s are in the book as %s", v.Key(), claim.Key()))
 		}
-		if !v.Gone && (v.removing || !v.again.IsZero()) {
-			faults = append(faults, fmt.Sprintf("volumes %s are removed, and wanted", v.Key()))
+		if !v.Gone && !v.again.IsZero() {
+			faults = append(faults, fmt.Sprintf("volumes %s are to be removed, and wanted", v.Key()))
 		}
 	}
 	return faults
