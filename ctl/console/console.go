@@ -99,7 +99,8 @@ func PrintError(out io.Writer, err error) {
 		msg, hint := err.Error(), ""
 		if strings.HasPrefix(msg, "unknown command") {
 			msg, _, _ = strings.Cut(msg, "\n")
-			hint = "`skerry --help` lists the commands"
+			_, group, _ := strings.Cut(msg, " for ")
+			hint = "`" + strings.Trim(group, `"`) + " --help` lists the commands"
 			if _, s, ok := strings.Cut(err.Error(), "Did you mean this?"); ok {
 				hint = "did you mean " + strings.Join(strings.Fields(s), " or ") + "?"
 			}
