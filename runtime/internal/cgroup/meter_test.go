@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 )
@@ -204,20 +206,75 @@ func TestMetersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := realGroup(t, tree, "bounded")
-	tree.kept.Store(maxKept - 1)
+	tree.kept.Store(tree.mostKept - 1)
 	m := g.Meter()
 	for range 2 {
 		s, err := m.Stats(time.Unix(5, 0))
 		if want := plain(g, time.Unix(5, 0)); err != nil || s != want {
 			t.Errorf("%+v, %v, want %+v", s, err, want)
 		}
-		if n := descriptors(t, g); n != 1 || tree.kept.Load() != maxKept {
+		if n := descriptors(t, g); n != 1 || tree.kept.Load() != tree.mostKept {
 			t.Errorf("%d descriptors, %d are counted", n, tree.kept.Load())
 		}
 	}
 	m.Close()
-	if n := tree.kept.Load(); n != maxKept-1 {
+	if n := tree.kept.Load(); n != tree.mostKept-1 {
 		t.Errorf("%d are counted", n)
+	}
+}
+
+// limitDescriptors bounds this process's for a test.
+func limitDescriptors(t *testing.T, n uint64) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where a process may have few descriptors, meters leave most of them to others.
+func TestMetersLeaveDescriptors(t *testing.T) {
+	limitDescriptors(t, 128)
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for i := range 10 {
+		g := realGroup(t, tree, fmt.Sprint("few-", i))
+		m := g.Meter()
+		defer m.Close()
+		s, err := m.Stats(time.Unix(5, 0))
+		if want := plain(g, time.Unix(5, 0)); err != nil || s != want {
+			t.Errorf("%+v, %v, want %+v", s, err, want)
+		}
+		sum += descriptors(t, g)
+	}
+	if sum == 0 || sum > 128/keptShare {
+		t.Errorf("%d descriptors are kept", sum)
+	}
+}
+
+// A group whose files cannot be opened now, for want of descriptors, is no group that uses nothing.
+func TestMeterWithoutDescriptors(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := realGroup(t, tree, "none")
+	m := g.Meter()
+	defer m.Close()
+	limitDescriptors(t, 0)
+	if s, err := m.Stats(time.Unix(5, 0)); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 
