@@ -24,7 +24,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s: exit status %d: %s", args, status, text)
 		}
 		if strings.Contains(args, "status") && !strings.HasPrefix(usage, "status [flags]") {
-			t.Errorf("%s: %s", args, text)
+			t.Errorf("%s gives another command's help: %s", args, text)
 		}
 	}
 	_, text := run(t, "help")

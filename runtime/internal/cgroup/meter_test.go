@@ -160,7 +160,7 @@ func TestMeter(t *testing.T) {
 	}
 	populate(t, g)
 	if s := alike(t, "kept", g, m.Stats); s.CPU <= 0 || s.Pids != 1 || s.Memory <= 0 || s.MemoryLimit != 16*skerry.MiB {
-		t.Errorf("%+v", s)
+		t.Errorf("a process that has worked used %+v", s)
 	}
 	alike(t, "once", g, g.Stats)
 	if n := descriptors(t, g); n < 5 || n > meterFiles || int32(n) != tree.kept.Load() {
@@ -288,7 +288,7 @@ func TestMeterOfVersion2(t *testing.T) {
 	same("made again")
 	populate(t, g)
 	if s := same("with a process"); s.CPU <= 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("a process that has worked used %+v", s)
 	}
 	if err := errors.Join(g.Kill(5*time.Second), os.Remove(dir)); err != nil {
 		t.Fatal(err)
@@ -346,7 +346,7 @@ func TestMeterWithoutDescriptors(t *testing.T) {
 	defer m.Close()
 	limitDescriptors(t, 0)
 	if s, err := m.Stats(time.Unix(5, 0)); !errors.Is(err, unix.EMFILE) {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("without descriptors a meter reads %+v, %v", s, err)
 	}
 }
 
