@@ -44,8 +44,8 @@ const (
 )
 
 // maxKept and its share of the descriptors that the process may have bound those that the meters of a tree keep. A worker has a tree for
-// each of its drivers, of which there are less than ten, and needs descriptors for other things. The kernel takes a page of memory for each.
-// Files beyond them are opened for each reading.
+// each of its drivers, of which there are less than ten, and needs descriptors for other things. The kernel takes a page of memory for
+// each. Files beyond them are opened for each reading.
 const (
 	maxKept   = 1024
 	keptShare = 16
