@@ -276,7 +276,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 		}
 		if st, ok := d.(runtime.Statser); ok {
 			if r.Stats, err = st.Stats(ctx, h); err != nil {
-				continue // it has just ended
+				continue // it has just ended, or this process has no descriptors left
 			}
 		}
 		if r.Container == spec.MainContainer {

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/cmd/internal/agent"
 	"skerry.dev/skerry/cmd/internal/role"
 )
@@ -24,25 +24,25 @@ func main() {
 	if status, ok := agent.Helper(version, os.Args[1:]); ok {
 		os.Exit(status)
 	}
-	tree := commands()
-	os.Args = append(os.Args[:1], complete(tree, os.Args[1:])...) // also for the program that this one is upgraded to
-	os.Exit(role.Main(tree, os.Args[1:]))
+	args := own(os.Args[1:])
+	os.Args = append([]string{os.Args[0], "worker"}, args...) // for the program that this one is upgraded to, which may be skerry
+	os.Exit(role.Main(commands(), args))
 }
 
-// commands is the whole command tree.
-func commands() *cobra.Command {
-	tree := &cobra.Command{Use: name, Short: "Run a worker of an edge site", Version: version, SilenceErrors: true, SilenceUsage: true}
-	tree.AddCommand(agent.Command(agent.Program{Name: name, Version: version}), versionCommand())
-	tree.InitDefaultHelpCmd()
-	return tree
-}
-
-// complete adds the command worker to arguments that leave it out.
-func complete(tree *cobra.Command, args []string) []string {
-	if len(args) > 0 && slices.ContainsFunc(tree.Commands(), func(c *cobra.Command) bool { return c.Name() == args[0] }) {
-		return args
+// own gives the arguments without the word worker, which this program does not need and skerry does.
+func own(args []string) []string {
+	if len(args) > 0 && args[0] == "worker" {
+		return args[1:]
 	}
-	return append([]string{"worker"}, args...)
+	return args
+}
+
+// commands is the whole command tree: the worker's, and version.
+func commands() *cobra.Command {
+	tree := agent.Command(agent.Program{Name: name, Version: version})
+	tree.Use, tree.Version, tree.SilenceErrors, tree.SilenceUsage = name, version, true, true
+	tree.AddCommand(versionCommand())
+	return tree
 }
 
 // versionCommand answers as that of skerry does, without a server.
@@ -50,11 +50,14 @@ func versionCommand() *cobra.Command {
 	format := ""
 	cmd := &cobra.Command{Use: "version", Short: "Show the version of this program", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format == "json" {
+			switch format {
+			case "":
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
+				return err
+			case "json":
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"client": version})
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
-			return err
+			return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", format).WithHint("use json, or omit -o")
 		}}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json for use by programs")
 	return cmd

@@ -99,7 +99,9 @@ func PrintError(out io.Writer, err error) {
 		msg, hint := err.Error(), ""
 		if strings.HasPrefix(msg, "unknown command") {
 			msg, _, _ = strings.Cut(msg, "\n")
-			hint = "`skerry --help` lists the commands"
+			if at := strings.LastIndex(msg, ` for "`); at >= 0 {
+				hint = "`" + strings.Trim(msg[at+len(" for "):], `"`) + " --help` lists the commands"
+			}
 			if _, s, ok := strings.Cut(err.Error(), "Did you mean this?"); ok {
 				hint = "did you mean " + strings.Join(strings.Fields(s), " or ") + "?"
 			}

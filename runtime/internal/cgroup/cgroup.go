@@ -32,8 +32,9 @@ type Tree struct {
 	// others are further hierarchies in which runtimes make groups: systemd's own, hugetlb, an empty version 2.
 	others []string
 	// systemd is its own version 1 hierarchy, which tells services apart and limits nothing.
-	systemd string
-	kept    atomic.Int32 // descriptors, of meters
+	systemd  string
+	kept     atomic.Int32 // descriptors, of meters
+	mostKept int32
 }
 
 // Open finds the hierarchies from /proc/self/mountinfo.
@@ -43,6 +44,7 @@ func Open() (*Tree, error) {
 		return nil, err
 	}
 	t := parseMounts(string(data))
+	t.mostKept = mostKept()
 	if len(t.mounts) == 0 {
 		return nil, runtime.NoCgroups()
 	}

@@ -43,9 +43,22 @@ const (
 	meterFiles
 )
 
-// maxKept bounds the descriptors that the meters of a tree keep. The kernel takes a page of memory for each. Files beyond them are
-// opened for each reading.
-const maxKept = 1024
+// maxKept and its share of the descriptors that the process may have bound those that the meters of a tree keep. A worker has a tree for
+// each of its drivers, of which there are less than ten, and needs descriptors for other things. The kernel takes a page of memory for
+// each. Files beyond them are opened for each reading.
+const (
+	maxKept   = 1024
+	keptShare = 16
+)
+
+// mostKept is how many descriptors the meters of a tree of this process may keep.
+func mostKept() int32 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int32(min(maxKept, limit.Cur/keptShare))
+}
 
 // Meter makes a meter of the group, which need not exist. Close it.
 func (g Group) Meter() *Meter { return &Meter{g: g} }
@@ -88,6 +101,9 @@ func (m *Meter) Stats(now time.Time) (runtime.Stats, error) {
 		r = reading{m: m}
 		s = r.stats(now)
 	}
+	if r.short != nil {
+		return runtime.Stats{}, r.short
+	}
 	if r.stale || !r.some && !m.g.Exists() {
 		m.rest()
 		return runtime.Stats{}, fs.ErrNotExist
@@ -99,8 +115,9 @@ func (m *Meter) Stats(now time.Time) (runtime.Stats, error) {
 type reading struct {
 	m     *Meter
 	buf   [4 << 10]byte
-	some  bool // of the files were read
-	stale bool // a file that is kept is of a group that is gone
+	some  bool  // of the files were read
+	stale bool  // a file that is kept is of a group that is gone
+	short error // this process or the machine has no more descriptors or memory
 }
 
 // text reads a file, and gives nothing for one that there is not.
@@ -116,6 +133,9 @@ func (r *reading) text(n int) []byte {
 			opened, err = files.Keep(filepath.Join(r.m.g.dir("blkio"), "blkio.throttle.io_service_bytes"))
 		}
 		if err != nil {
+			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+				r.short = err
+			}
 			return nil
 		}
 		if r.m.keeps(n) {
@@ -142,7 +162,7 @@ func (m *Meter) keeps(n int) bool {
 	if m.closed || n == waitFile && !m.g.t.unified {
 		return false
 	}
-	if m.g.t.kept.Add(1) > maxKept {
+	if m.g.t.kept.Add(1) > m.g.t.mostKept {
 		m.g.t.kept.Add(-1)
 		return false
 	}

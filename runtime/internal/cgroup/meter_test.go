@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime"
 )
 
@@ -58,6 +61,24 @@ func plain(g Group, now time.Time) runtime.Stats {
 	s.MemoryWorkingSet = max(0, s.Memory-skerry.Bytes(stat["total_inactive_file"]))
 	s.DiskRead, s.DiskWrite = parseBlkio([]byte(read(ioFile)))
 	return s
+}
+
+// alike reads a group, and has it be what the simple way reads. Counters may go on between two readings, such as that of the periods of a
+// processor's limit: it looks between two that say the same.
+func alike(t *testing.T, when string, g Group, read func(time.Time) (runtime.Stats, error)) runtime.Stats {
+	t.Helper()
+	now := time.Unix(5, 0)
+	for {
+		want := plain(g, now)
+		s, err := read(now)
+		if plain(g, now) != want {
+			continue
+		}
+		if err != nil || s != want {
+			t.Errorf("%s\n%+v, %v, the simple way\n%+v", when, s, err, want)
+		}
+		return s
+	}
 }
 
 // realGroup makes a group on this machine, with a process that has used a processor and sleeps.
@@ -138,16 +159,10 @@ func TestMeter(t *testing.T) {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	populate(t, g)
-	s, err := m.Stats(now)
-	if err != nil || s.CPU <= 0 || s.Pids != 1 || s.Memory <= 0 || s.MemoryLimit != 16*skerry.MiB {
-		t.Errorf("%+v, %v", s, err)
+	if s := alike(t, "kept", g, m.Stats); s.CPU <= 0 || s.Pids != 1 || s.Memory <= 0 || s.MemoryLimit != 16*skerry.MiB {
+		t.Errorf("a process that has worked used %+v", s)
 	}
-	if want := plain(g, now); s != want {
-		t.Errorf("a meter reads\n%+v, the simple way\n%+v", s, want)
-	}
-	if once, err := g.Stats(now); err != nil || once != s {
-		t.Errorf("once\n%+v, kept\n%+v, %v", once, s, err)
-	}
+	alike(t, "once", g, g.Stats)
 	if n := descriptors(t, g); n < 5 || n > meterFiles || int32(n) != tree.kept.Load() {
 		t.Errorf("%d descriptors are kept, %d are counted", n, tree.kept.Load())
 	}
@@ -155,12 +170,11 @@ func TestMeter(t *testing.T) {
 	if n := descriptors(t, g); n != 0 || tree.kept.Load() != 0 {
 		t.Errorf("%d descriptors are left, %d are counted", n, tree.kept.Load())
 	}
-	if again, err := m.Stats(now); err != nil || again != s {
-		t.Errorf("%+v, %v", again, err)
-	}
+	alike(t, "after a rest", g, m.Stats)
 	m.Close()
-	if again, err := m.Stats(now); err != nil || again != s || descriptors(t, g) != 0 || tree.kept.Load() != 0 {
-		t.Errorf("closed: %+v, %v, %d descriptors", again, err, descriptors(t, g))
+	alike(t, "closed", g, m.Stats)
+	if n := descriptors(t, g); n != 0 || tree.kept.Load() != 0 {
+		t.Errorf("closed: %d descriptors are left, %d are counted", n, tree.kept.Load())
 	}
 }
 
@@ -204,20 +218,135 @@ func TestMetersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := realGroup(t, tree, "bounded")
-	tree.kept.Store(maxKept - 1)
+	tree.kept.Store(tree.mostKept - 1)
 	m := g.Meter()
 	for range 2 {
-		s, err := m.Stats(time.Unix(5, 0))
-		if want := plain(g, time.Unix(5, 0)); err != nil || s != want {
-			t.Errorf("%+v, %v, want %+v", s, err, want)
-		}
-		if n := descriptors(t, g); n != 1 || tree.kept.Load() != maxKept {
+		alike(t, "within the bound", g, m.Stats)
+		if n := descriptors(t, g); n != 1 || tree.kept.Load() != tree.mostKept {
 			t.Errorf("%d descriptors, %d are counted", n, tree.kept.Load())
 		}
 	}
 	m.Close()
-	if n := tree.kept.Load(); n != maxKept-1 {
+	if n := tree.kept.Load(); n != tree.mostKept-1 {
 		t.Errorf("%d are counted", n)
+	}
+}
+
+// The same of version 2, which a machine of version 1 mostly has mounted, too, without controllers.
+func TestMeterOfVersion2(t *testing.T) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, " - cgroup2 ") {
+			lines.WriteString(line)
+		}
+	}
+	tree := parseMounts(lines.String())
+	if !tree.unified {
+		t.Skip(&testenv.Unsupported{What: "cgroup version 2", Why: "it is not mounted"})
+	}
+	tree.mostKept = mostKept()
+	g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-two", os.Getpid()))
+	dir := g.dir("")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Kill(5*time.Second), g.Remove()); err != nil {
+			t.Error(err)
+		}
+	})
+	m := g.Meter()
+	defer m.Close()
+	now := time.Unix(5, 0)
+	same := func(when string) runtime.Stats {
+		t.Helper()
+		alike(t, when, g, m.Stats)
+		s := alike(t, when, g, m.Stats)
+		if n := descriptors(t, g); n == 0 || int32(n) != tree.kept.Load() {
+			t.Errorf("%s, %d descriptors are kept, %d are counted", when, n, tree.kept.Load())
+		}
+		return s
+	}
+	same("empty")
+	// Somebody may end the counting of pressure in a group, and begin it again: the file is gone, and the group is not.
+	pressure := filepath.Join(dir, "cgroup.pressure")
+	if _, err := os.Stat(pressure); err == nil {
+		for _, on := range []string{"0", "1"} {
+			if err := os.WriteFile(pressure, []byte(on), 0); err != nil {
+				t.Fatal(err)
+			}
+			same("with pressure " + on)
+		}
+	}
+	if err := errors.Join(os.Remove(dir), os.Mkdir(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	same("made again")
+	populate(t, g)
+	if s := same("with a process"); s.CPU <= 0 {
+		t.Errorf("a process that has worked used %+v", s)
+	}
+	if err := errors.Join(g.Kill(5*time.Second), os.Remove(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := m.Stats(now); !errors.Is(err, fs.ErrNotExist) || descriptors(t, g) != 0 || tree.kept.Load() != 0 {
+		t.Errorf("of a group that is gone: %+v, %v, %d descriptors", s, err, descriptors(t, g))
+	}
+}
+
+// limitDescriptors bounds this process's for a test.
+func limitDescriptors(t *testing.T, n uint64) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where a process may have few descriptors, meters leave most of them to others.
+func TestMetersLeaveDescriptors(t *testing.T) {
+	limitDescriptors(t, 128)
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for i := range 10 {
+		g := realGroup(t, tree, fmt.Sprint("few-", i))
+		m := g.Meter()
+		defer m.Close()
+		alike(t, "within the bound", g, m.Stats)
+		sum += descriptors(t, g)
+	}
+	if sum == 0 || sum > 128/keptShare {
+		t.Errorf("%d descriptors are kept", sum)
+	}
+}
+
+// A group whose files cannot be opened now, for want of descriptors, is no group that uses nothing.
+func TestMeterWithoutDescriptors(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := realGroup(t, tree, "none")
+	m := g.Meter()
+	defer m.Close()
+	limitDescriptors(t, 0)
+	if s, err := m.Stats(time.Unix(5, 0)); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("without descriptors a meter reads %+v, %v", s, err)
 	}
 }
 
