@@ -279,7 +279,7 @@ func (k *checker) alone(n *Node, id skerry.InstanceID) {
 		if o == n || k.liars[o] || k.liars[n] || !o.Up || !o.deaf() {
 			continue
 		}
-		late := noticed(o) + 2*n.disk.slow // what was on its way behind a batch cannot be called back
+		late := noticed(o) + 2*(n.disk.slow+k.w.parentOf(n).disk.slow) // what was on its way behind a batch cannot be called back
 		switch {
 		case !k.runs(o, id) || k.w.Now.Sub(o.line.since) <= late:
 		case k.w.Now.Sub(o.began) <= late:

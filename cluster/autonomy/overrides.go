@@ -215,12 +215,21 @@ func (o *Overrides) Audit() (faults []string) {
 			faults = append(faults, fmt.Sprintf(text, m.App, len(m.Steps), k, m.Deleted, a != nil))
 		}
 	}
-	for _, a := range o.apps.Apps() {
-		if k := a.Key(); a.Delegated && o.all[k] == nil {
-			faults = append(faults, fmt.Sprintf("%s is delegated, and was not changed here", k))
-		}
+	for _, k := range o.Unchanged() {
+		faults = append(faults, fmt.Sprintf("%s is delegated, and was not changed here", k))
 	}
 	return faults
+}
+
+// Unchanged lists applications that are delegated to the site and were not changed here. There are some only after a crash within a commit
+// that was split.
+func (o *Overrides) Unchanged() (list []skerry.AppKey) {
+	for _, a := range o.apps.Apps() {
+		if k := a.Key(); a.Delegated && o.all[k] == nil {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 func encode(v any) []byte {

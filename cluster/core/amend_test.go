@@ -11,13 +11,22 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+var amendedOptions = Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}}
+
 // amendedSite is a site that holds an instance for the root, was told to have two while the root was away, and has just told
 // the root.
 func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 	t.Helper()
-	now := time.Unix(1e9, 0)
-	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}})
-	c.Start(now)
+	c, k, now, _ := amendedSteps(t)
+	return c, k, now
+}
+
+// amendedSteps gives also what was written at each step to it.
+func amendedSteps(t *testing.T) (c *Core, _ skerry.AppKey, now time.Time, steps [][]wire.Write) {
+	t.Helper()
+	now = time.Unix(1e9, 0)
+	c = New(amendedOptions)
+	steps = append(steps, c.Start(now).Writes)
 	one := 1
 	app := spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Namespace: "acme", Name: "shop"},
 		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{{Name: "web", Replicas: &one}}}}
@@ -27,14 +36,49 @@ func amendedSite(t *testing.T) (*Core, skerry.AppKey, time.Time) {
 	k := skerry.ServiceKey{App: app.Key(), Service: "web"}
 	var fx wire.Effects
 	c.intake.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: s.Revision(), Spec: s, Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
-	if fx := c.Step(now, apps.Scale{Service: k, Replicas: 2, Actor: "otto"}); fx.Err != nil {
+	steps = append(steps, fx.Writes)
+	if fx = c.Step(now, apps.Scale{Service: k, Replicas: 2, Actor: "otto"}); fx.Err != nil {
 		t.Fatal(fx.Err)
 	}
-	c.Step(now, ParentUp{Welcome: &wire.Welcome{}})
+	steps = append(steps, fx.Writes, c.Step(now, ParentUp{Welcome: &wire.Welcome{}}).Writes)
 	if !c.amender.overrides.Has(k.App) || c.amender.overrides.Awaits(&wire.Amended{App: k.App}) {
 		t.Fatal("the root was told of nothing")
 	}
-	return c, k.App, now
+	return c, k.App, now, steps
+}
+
+// A commit that a slow disk or its size divides may end in a crash after any of its writes, also that of a change and that of its end.
+func TestAmendmentIsTorn(t *testing.T) {
+	c, k, now, steps := amendedSteps(t)
+	var told wire.Amendment
+	if value, ok := c.Up.Observed.Get(wire.AmendmentKey(k)); !ok || wire.New().Unmarshal(value, &told) != nil {
+		t.Fatal("the root was told of nothing")
+	}
+	var answered wire.Effects
+	c.amender.amendedItem(now, wire.AmendedKey(k), wire.New().Marshal(&wire.Amended{App: k, Seq: told.Seq, Why: "no"}), &answered)
+	c.settle(now, &answered, nil)
+	kv, cuts := map[string][]byte{}, 0
+	for i, step := range append(steps, answered.Writes) {
+		for n, w := range step {
+			if kv[w.Key] = w.Value; w.Value == nil {
+				delete(kv, w.Key)
+			}
+			next := New(amendedOptions)
+			for key, value := range kv {
+				if err := next.Load(key, value); err != nil {
+					t.Fatalf("step %d, %d writes: %v", i, n+1, err)
+				}
+			}
+			next.Start(now)
+			if faults := next.Audit(); len(faults) > 0 {
+				t.Errorf("step %d, %d writes: %q", i, n+1, faults)
+			}
+			cuts++
+		}
+	}
+	if cuts < 10 {
+		t.Errorf("only %d writes", cuts)
+	}
 }
 
 // An answer to something else, or about something else, is none.

@@ -92,6 +92,13 @@ func (am *amender) amendedItem(now time.Time, key string, value []byte, fx *wire
 	am.giveBack(now, k, fx)
 }
 
+// mend gives back what was delegated when a crash kept the change itself from being written down, or the end of giving back.
+func (am *amender) mend(now time.Time, fx *wire.Effects) {
+	for _, app := range am.overrides.Unchanged() {
+		am.giveBack(now, app, fx)
+	}
+}
+
 // giveBack makes a delegated application the root's again, and has here what the root wants here.
 func (am *amender) giveBack(now time.Time, app skerry.AppKey, fx *wire.Effects) {
 	am.overrides.Close(app, fx)

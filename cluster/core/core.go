@@ -226,6 +226,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.Apps.Start(now)
 	c.Apps.ReviewClaims(func(v spec.VolumeClaim) bool { return c.notLocal(v) }, &fx)
 	c.Apps.SetTargets([]string{Self})
+	c.amender.mend(now, &fx)
 	c.intake.reviewLocal(now, &fx)
 	c.reviewDesired(now, &fx)
 	c.reviewChildren()
