@@ -135,7 +135,7 @@ func TestPipeline(t *testing.T) {
 		})
 	}
 	var s Stats
-	for deadline := time.Now().Add(time.Minute); s.Pictures < 40; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); s.Pictures < 40; time.Sleep(50 * time.Millisecond) {
 		if s = tr.stats(); time.Now().After(deadline) {
 			t.Fatalf("%+v", s)
 		}
