@@ -27,8 +27,6 @@ func orDash(s string) string {
 	return s
 }
 
-func joined(list []string) string { return strings.Join(list, ",") }
-
 // StatusCommand shows how a role on this machine fares.
 func StatusCommand(name string) *cobra.Command {
 	var data, output string

@@ -31,8 +31,9 @@ type Options struct {
 	// Console is where the command, which calls a runtime, leaves the terminal that it makes for the process. Nil: the
 	// terminal is the command's own.
 	Console *Console
-	// Inner says that the command makes a further terminal for the process, and copies between the two: its own is to change nothing
-	// from the beginning, and not only when the command has come to set it.
+	// Inner says that the command makes a further terminal for the process, and copies between the two. Its own is to change nothing from
+	// the beginning, and not only when the command has come to set it. Ends of lines are completed here: runc, by and by, takes that from
+	// the inner terminal and gives it to the outer one, so that what a program writes meanwhile would pass both, or neither.
 	Inner bool
 }
 
@@ -103,10 +104,30 @@ func raw(f *os.File) error {
 		return err
 	}
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	t.Oflag &^= unix.OPOST
+	t.Oflag &^= unix.OPOST | unix.ONLCR // runc sets the first of them again
 	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
 	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
 	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, t)
+}
+
+// lines completes the ends of lines that are a line feed alone, as a terminal does.
+type lines struct {
+	to   io.Writer
+	last byte
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	out := make([]byte, 0, len(text)+len(text)/16)
+	for _, b := range text {
+		if b == '\n' && l.last != '\r' {
+			out = append(out, '\r')
+		}
+		out, l.last = append(out, b), b
+	}
+	if _, err := l.to.Write(out); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // runTTY gives the command a terminal.
@@ -122,6 +143,9 @@ func runTTY(ctx context.Context, cmd *exec.Cmd, spec runtime.ExecSpec, opt Optio
 		if err := raw(slave); err != nil {
 			slave.Close()
 			return -1, fmt.Errorf("set a terminal: %w", err)
+		}
+		if spec.Stdout != nil {
+			spec.Stdout = &lines{to: spec.Stdout}
 		}
 	}
 	if opt.First != nil {

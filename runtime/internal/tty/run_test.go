@@ -140,12 +140,13 @@ func TestEndlessOutputIsLeft(t *testing.T) {
 	}
 }
 
-// The terminal of a command that makes a further one passes everything on as it is.
+// The terminal of a command that makes a further one passes everything on as it is, also when the command sets it as runc does; ends of
+// lines are complete, and not twice.
 func TestInnerTerminal(t *testing.T) {
 	var out bytes.Buffer
 	keys := strings.NewReader("\x03\r\x04")
-	run(t, runtime.ExecSpec{TTY: true, Stdin: keys, Stdout: &out}, `printf 'a\nb\r\n'; head -c 3`, Options{Inner: true})
-	if got := out.String(); got != "a\nb\r\n\x03\r\x04" {
+	run(t, runtime.ExecSpec{TTY: true, Stdin: keys, Stdout: &out}, `printf 'a\nb\r'; stty opost; printf '\nc\n'; head -c 3`, Options{Inner: true})
+	if got := out.String(); got != "a\r\nb\r\nc\r\n\x03\r\x04" {
 		t.Errorf("%q", got)
 	}
 }
