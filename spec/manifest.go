@@ -375,7 +375,7 @@ type Security struct {
 	AddCaps      []string `json:"addCaps,omitempty" doc:"Capabilities beyond the default ones, such as NET_BIND_SERVICE."`
 	DropCaps     []string `json:"dropCaps,omitempty" doc:"Default capabilities to drop, or ALL."`
 	NewPrivs     bool     `json:"newPrivileges,omitempty" doc:"Let set-user-ID programs gain privileges."`
-	Seccomp      string   `json:"seccomp,omitempty" doc:"System call filter: default or unconfined. Default: default." enum:"default,unconfined"`
+	Seccomp      string   `json:"seccomp,omitempty" doc:"System call filter: default or unconfined. Default: default, which admits 32-bit calls only if the image has a loader for such programs." enum:"default,unconfined"`
 }
 
 // MainContainer is the name of an instance's main container; side containers have names of their own.

@@ -11,7 +11,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-var amendedOptions = Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Admission: Admission{Trusted: []string{"acme"}}}
+var amendedOptions = Options{Name: "a", Incarnation: "a1", Term: 1, Policies: sched.Policies(),
+	Admission: Admission{Trusted: []string{"acme"}}}
 
 // amendedSite is a site that holds an instance for the root, was told to have two while the root was away, and has just told
 // the root.

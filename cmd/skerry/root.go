@@ -119,5 +119,6 @@ func startRoot(ctx context.Context, svc *role.Service, cfg parents.RootConfig, a
 		return nil, err
 	}
 	return root, role.StartLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(),
-		authority: root.Authority(), store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api, orphans: root.Orphans})
+		authority: root.Authority(), store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api,
+		orphans: root.Orphans})
 }

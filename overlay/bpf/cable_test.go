@@ -54,7 +54,8 @@ func TestCableUnderAnotherOnesNumber(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
 	h, client := w.hosts[0], w.inst("a1")
-	kerneltest.Run(t, h.ns, fmt.Sprintf("ip link del %[1]s\nip link add %[1]s index %[2]d type veth peer name other\nip link set %[1]s up", client.device, h.index(client.device)))
+	const again = "ip link del %[1]s\nip link add %[1]s index %[2]d type veth peer name other\nip link set %[1]s up"
+	kerneltest.Run(t, h.ns, fmt.Sprintf(again, client.device, h.index(client.device)))
 	eventually(t, "the new device has filters", func() bool { return len(h.cableFilters(client.device)) == 2 })
 }
 
@@ -67,8 +68,8 @@ func TestReplacedFilterComesBack(t *testing.T) {
 	h.service(7, 1, w.inst("a2"))
 	other := w.hosts[1].dev.coll.Programs["from_wire"]
 	for way, parent := range map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS} {
-		must(t, h.dev.nl.FilterReplace(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index(client.device), Parent: parent, Handle: 1,
-			Protocol: unix.ETH_P_ALL, Priority: priority}, Fd: other.FD(), Name: "other", DirectAction: true}))
+		at := netlink.FilterAttrs{LinkIndex: h.index(client.device), Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: priority}
+		must(t, h.dev.nl.FilterReplace(&netlink.BpfFilter{FilterAttrs: at, Fd: other.FD(), Name: "other", DirectAction: true}))
 		eventually(t, "both filters are back at "+way, func() bool {
 			names := h.cableFilters(client.device)
 			return len(names) == 2 && names[0] == h.opts.prefix()+"-from_instance" && names[1] == h.opts.prefix()+"-to_instance"

@@ -213,27 +213,16 @@ func TestRemovedFiltersComeBack(t *testing.T) {
 	h, client := w.hosts[0], w.inst("a1")
 	w.inst("a2").serve(80)
 	h.service(7, 1, w.inst("a2"))
-	count := func(device string) (n int) {
-		must(t, kernel.In(h.ns, func() error {
-			l, err := netlink.LinkByName(device)
-			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-				list, _ := netlink.FilterList(l, parent)
-				n += len(list)
-			}
-			return err
-		}))
-		return n
-	}
 	for _, what := range []string{"qdisc del dev %s clsact", "filter del dev %s ingress", "filter del dev %s egress"} {
 		kerneltest.Run(t, h.ns, "tc "+fmt.Sprintf(what, client.device))
-		eventually(t, "both filters are back", func() bool { return count(client.device) == 2 })
+		eventually(t, "both filters are back", func() bool { return len(h.cableFilters(client.device)) == 2 })
 		if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
 			t.Errorf("after tc %s: %s, %v", what, got, err)
 		}
 	}
 	h.conf.Instances = h.conf.Instances[1:]
 	h.set()
-	if n := count(client.device); n != 0 {
+	if n := len(h.cableFilters(client.device)); n != 0 {
 		t.Errorf("%d filters of an instance that is gone", n)
 	}
 }
@@ -429,7 +418,8 @@ func (w *world) attached(h *host) map[string]int {
 	must(w.t, kernel.In(h.ns, func() error {
 		devices, err := netlink.LinkList()
 		for _, l := range devices {
-			for kind, queue := range map[ebpf.AttachType]uint32{ebpf.AttachTCXIngress: netlink.HANDLE_MIN_INGRESS, ebpf.AttachTCXEgress: netlink.HANDLE_MIN_EGRESS} {
+			for kind, queue := range map[ebpf.AttachType]uint32{ebpf.AttachTCXIngress: netlink.HANDLE_MIN_INGRESS,
+				ebpf.AttachTCXEgress: netlink.HANDLE_MIN_EGRESS} {
 				name := fmt.Sprint(l.Attrs().Name, " ", kind)
 				if list, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: kind}); err == nil { // else there is no TCX
 					count[name] = len(list.Programs)

@@ -56,8 +56,8 @@ func (d *Driver) addSeccomp(config *specs.Spec, spec runtime.Spec, root, program
 
 // filter puts the filter of system calls that a task is to have into the configuration. The profile names the machine's architecture
 // first, and then those whose system calls its kernel also takes. Calls of an architecture that is left out end the task. The others are
-// left out unless the image at root has their loader: runc spends half of a start on compiling for them, and they are one more
-// interface of the kernel to attack.
+// left out unless the image at root has their loader: runc compiles a filter for each of them at each start, and they are one
+// more interface of the kernel to attack.
 func filter(c *specs.Spec, spec runtime.Spec, root string) (err error) {
 	if spec.Privileged || spec.Seccomp == runtime.SeccompUnconfined {
 		return nil

@@ -6,8 +6,8 @@
 //	                           what is due ─► Tick ─┴► settle ─► Effects
 //	                                                                 └─► actions: Prepare, StartContainer, Cleanup ...
 //	 desired, review, freeze     what is wanted here, and what of it has to wait
-//	 lifecycle                   what becomes of each instance:
-//	    Fetching ─► Starting ─► Running ─► Exited     of each instance; each action is answered by a message
+//	 lifecycle                   what becomes of each instance; each action is answered by a message:
+//	    Fetching ─► Starting ─► Running ─► Exited
 //	       ▲            ▲          │
 //	       └────────────┴─ BackOff ◄┘
 //	 contacts ─ volumeBook ─ strays     parts that say what must stop, wait or be taken up, and leave it to those above

@@ -234,18 +234,8 @@ func TestMetersAreBounded(t *testing.T) {
 
 // The same of version 2, which a machine of version 1 mostly has mounted, too, without controllers.
 func TestMeterOfVersion2(t *testing.T) {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines strings.Builder
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, " - cgroup2 ") {
-			lines.WriteString(line)
-		}
-	}
-	tree := parseMounts(lines.String())
-	if !tree.unified {
+	tree := trees(t)["version 2"]
+	if tree == nil {
 		t.Skip(&testenv.Unsupported{What: "cgroup version 2", Why: "it is not mounted"})
 	}
 	tree.mostKept = mostKept()
