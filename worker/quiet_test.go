@@ -3,10 +3,14 @@
 package worker
 
 import (
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/wire"
@@ -56,6 +60,98 @@ func TestAwaitQuiet(t *testing.T) {
 		s.awaitQuiet(t.Context(), core.AwaitQuiet{ID: id, Least: 50 * time.Millisecond, For: time.Hour, Most: 100 * time.Millisecond})
 		if d := time.Since(began); d < 50*time.Millisecond {
 			t.Errorf("%+v: it ended after %s", a, d)
+		}
+	}
+}
+
+// What ends goes on while a client waits for its answer, and does not wait for one that keeps an answered connection open.
+func TestAwaitAnswers(t *testing.T) {
+	t.Parallel()
+	netns, to := echoElsewhere(t)
+	const id = "web-1"
+	n := newAttachments(&fakeNet{})
+	n.have[id] = wire.Attachment{NetNS: netns}
+	s := &Server{net: n}
+	s.opt.Log = slog.New(slog.DiscardHandler)
+	connect := func() net.Conn {
+		t.Helper()
+		c, err := dialIn(t.Context(), netns, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ask := func(c net.Conn) {
+		t.Helper()
+		if _, err := c.Write([]byte("?")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered := func(c net.Conn) {
+		t.Helper()
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const quiet = 300 * time.Millisecond
+	ends := func() <-chan struct{} {
+		ended := make(chan struct{})
+		go func() {
+			s.awaitQuiet(t.Context(), core.AwaitQuiet{ID: id, For: quiet, Most: time.Hour})
+			close(ended)
+		}()
+		return ended
+	}
+	goesOn := func(what string, ended <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-ended:
+			t.Fatalf("it was taken for quiet %s", what)
+		case <-time.After(5 * quiet):
+		}
+	}
+
+	first := connect()
+	ended := ends()
+	goesOn("while a client had sent nothing yet", ended)
+	ask(first)
+	answered(first)
+	<-ended // with the connection open
+
+	// The server has one client at a time.
+	second := connect()
+	ask(second)
+	ended = ends()
+	goesOn("before a client was accepted whose request was there", ended)
+	first.Close()
+	answered(second)
+	<-ended
+}
+
+// A connection that the instance made itself is no client's, whatever came from there last.
+func TestUnanswered(t *testing.T) {
+	socket := func(state uint8, port uint16, sent, sentAgo, receivedAgo uint32) *netlink.InetDiagTCPInfoResp {
+		return &netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{State: state, ID: netlink.SocketID{SourcePort: port}},
+			TCPInfo: &netlink.TCPInfo{Data_segs_out: sent, Last_data_sent: sentAgo, Last_data_recv: receivedAgo}}
+	}
+	listener := socket(netlink.TCP_LISTEN, 80, 0, 0, 0)
+	for _, c := range []struct {
+		what   string
+		socket *netlink.InetDiagTCPInfoResp
+		want   bool
+	}{
+		{"nobody", listener, false},
+		{"nothing was sent yet", socket(netlink.TCP_ESTABLISHED, 80, 0, 10, 10), true},
+		{"a request came", socket(netlink.TCP_ESTABLISHED, 80, 7, 20, 10), true},
+		{"it was answered", socket(netlink.TCP_ESTABLISHED, 80, 7, 10, 20), false},
+		{"it was answered at once", socket(netlink.TCP_ESTABLISHED, 80, 7, 10, 10), false},
+		{"the client has ended it", socket(netlink.TCP_CLOSE_WAIT, 80, 7, 20, 10), false},
+		{"its own", socket(netlink.TCP_ESTABLISHED, 40000, 7, 20, 10), false},
+		{"not told", &netlink.InetDiagTCPInfoResp{InetDiagMsg: socket(netlink.TCP_ESTABLISHED, 80, 0, 0, 0).InetDiagMsg}, false},
+	} {
+		if got := unanswered([]*netlink.InetDiagTCPInfoResp{c.socket, listener}); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
 		}
 	}
 }
