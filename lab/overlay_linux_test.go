@@ -85,12 +85,12 @@ spec:
 `
 
 // overlayLoad is one more service of the application, which asks often, and looks the name up each time; it fails when a single
-// answer does not come. Names are answered by the agent, which is killed meanwhile.
+// answer does not come, however late. Names are answered by the agent, which is killed meanwhile.
 const overlayLoad = `
   - name: load
     image: demo/kit:1
     mode: job
-    args: [get, "http://web/", "60"]
+    args: [get, "http://web/", "60", 5m]
     resources: {cpu: 20m, memory: 32Mi}
     placement: {worker: a}
 `

@@ -151,7 +151,7 @@ func TestUnanswered(t *testing.T) {
 		{"not told", &netlink.InetDiagTCPInfoResp{InetDiagMsg: socket(netlink.TCP_ESTABLISHED, 80, 0, 0, 0).InetDiagMsg}, false},
 	} {
 		if got := unanswered([]*netlink.InetDiagTCPInfoResp{c.socket, listener}); got != c.want {
-			t.Errorf("%s: %t", c.what, got)
+			t.Errorf("%s: a client waits: %t", c.what, got)
 		}
 	}
 }

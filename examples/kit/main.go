@@ -26,7 +26,7 @@ const usage = `usage:
   kit serve ADDR DIR     serve the files of a directory over HTTP
   kit answer ADDR        tell, over HTTP, which instance answers, and from where it was asked
   kit count ADDR         tell, over HTTP, how often it was asked since it was started; nothing but its memory knows
-  kit get URL [N]        get a page N times, each by a connection of its own, and count the answers
+  kit get URL [N [LIMIT]]   get a page N times, each by a connection of its own, and count the answers (default limit 10s)
   kit load URL PERIOD [LIMIT]   get a page again and again, and tell every second how many tries there were and how many failed (default limit 10s)
   kit lookup NAME        look up the addresses of a name
   kit endpoints          show where the services are that this one is linked to`
@@ -72,23 +72,28 @@ func run(args []string, out io.Writer) error {
 			_, err = out.Write(b)
 		}
 		return err
-	case args[0] == "get" && (len(args) == 2 || len(args) == 3):
-		n := 1
-		if len(args) == 3 {
+	case args[0] == "get" && len(args) >= 2 && len(args) <= 4:
+		n, limit := 1, 10*time.Second
+		if len(args) > 2 {
 			var err error
 			if n, err = strconv.Atoi(args[2]); err != nil || n < 1 || n > 1_000_000 {
 				return fmt.Errorf("get: %q is not a number from 1 to 1000000", args[2])
 			}
 		}
-		return get(args[1], n, out)
+		if len(args) > 3 {
+			var err error
+			if limit, err = period(args[3]); err != nil {
+				return fmt.Errorf("get: %w", err)
+			}
+		}
+		return get(args[1], n, limit, out)
 	case args[0] == "load" && (len(args) == 3 || len(args) == 4):
 		times := []time.Duration{0, 10 * time.Second}
 		for i, text := range args[2:] {
-			d, err := time.ParseDuration(text)
-			if err != nil || d <= 0 {
-				return fmt.Errorf("load: %q is not a time such as 20ms", text)
+			var err error
+			if times[i], err = period(text); err != nil {
+				return fmt.Errorf("load: %w", err)
 			}
-			times[i] = d
 		}
 		load(args[1], times[0], times[1], out)
 	case args[0] == "lookup" && len(args) == 2:
@@ -103,9 +108,17 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// get asks for a page n times, and counts the different answers.
-func get(url string, n int, out io.Writer) error {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+func period(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is not a time such as 20ms", text)
+	}
+	return d, nil
+}
+
+// get asks for a page n times, and counts the different answers. A request fails that takes longer than limit.
+func get(url string, n int, limit time.Duration, out io.Writer) error {
+	client := &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	answers := map[string]int{}
 	failed := 0
 	for range n {
