@@ -38,6 +38,7 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 		if next.A.Exchange == spec.ExchangeHeld || in.admission.Check(&next.A) != nil {
 			continue
 		}
+		in.findAiling(next, stay, fx)
 		turns := map[*placement]int{}
 		for _, p := range stay {
 			turns[p] = in.turn(next, p)
@@ -46,9 +47,9 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 		for _, p := range stay {
 			switch turn := turns[p]; {
 			case turn == turnNowhere:
-			case turn >= turnNotFor && (len(missing) > 0 || most == 0 || turn == turnAway && !in.proven(next)):
-				continue // it may only be out of touch for a moment, like all of them
-			case turn >= turnNotFor:
+			case turn > turnReady && (len(missing) > 0 || most == 0 || turn != turnNotFor && !in.proven(next)):
+				continue // it may only be out of touch or not ready for a moment, like all of them
+			case turn > turnReady:
 			case missing[p.Pinned] && (most > 0 || turn == turnNotReady): // another update has begun there, and is not over
 				in.begin(next, p.Pinned, fx)
 			case len(missing) >= most && !(back && turn == turnNotReady):
@@ -63,11 +64,12 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 	}
 }
 
-// The turns of copies of a version that is exchanged. The last two wait until no other one does.
+// The turns of copies of a version that is exchanged. Those after turnReady wait until no other one does.
 const (
 	turnNowhere  = iota // it has no worker
 	turnNotReady        // it serves nobody
 	turnReady
+	turnAiling // it serves nobody, and others of its version do: what is broken may be its worker
 	turnNotFor // the next version is not for its worker
 	turnAway   // nobody can reach it, or its worker takes nothing new or carries out nothing
 )
@@ -83,8 +85,35 @@ func (in *intake) turn(next *group, p *placement) int {
 		return turnNotFor
 	case p.Obs.Ready:
 		return turnReady
+	case slices.Contains(next.Ailing, p.Pinned):
+		return turnAiling
 	}
 	return turnNotReady
+}
+
+// findAiling notes the workers whose copy of the version before serves nobody although others of that version serve. The next version
+// comes there last, and what becomes of it there says nothing about it. A copy that serves again before its turn has its worker judged.
+func (in *intake) findAiling(next *group, stay []*placement, fx *wire.Effects) {
+	if next.A.Exchange == spec.ExchangeBack {
+		return // the copies that serve nobody are those of the version that failed
+	}
+	serving := map[skerry.InstanceID]bool{}
+	for _, p := range stay {
+		serving[p.Group] = serving[p.Group] || p.Obs.Ready
+	}
+	was := slices.Clone(next.Ailing)
+	for _, p := range stay {
+		at := slices.Index(next.Ailing, p.Pinned)
+		switch {
+		case p.Obs.Ready && at >= 0:
+			next.Ailing = slices.Delete(next.Ailing, at, at+1)
+		case !p.Obs.Ready && at < 0 && serving[p.Group] && !p.Obs.Unreachable:
+			next.Ailing = append(next.Ailing, p.Pinned)
+		}
+	}
+	if !slices.Equal(was, next.Ailing) {
+		fx.Put(prefixGroup+string(next.A.ID), mustJSON(next))
+	}
 }
 
 // copyOn makes a copy of a group for a worker.
@@ -198,7 +227,7 @@ func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire
 	}
 	for name := range out {
 		switch w := in.workers[name]; {
-		case w == nil, w.report.Frozen != "":
+		case w == nil, w.report.Frozen != "", slices.Contains(next.Ailing, name):
 			delete(out, name)
 		case w.sight.Lost():
 			if !begun[name] { // else the next version may have taken it down

@@ -125,7 +125,9 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		if o.CrashLoop == "" {
 			o.CrashLoop = h.workers.redact(p, p.Obs.CrashLoop)
 		}
-		o.Restarts += p.Obs.Restarts
+		if !slices.Contains(g.Ailing, p.Pinned) { // restarts speak against the version
+			o.Restarts += p.Obs.Restarts
+		}
 		if p.Obs.State == skerry.Running { // else it will run as if it was restarted
 			o.Restart = min(o.Restart, p.Obs.Restart)
 		}
@@ -159,7 +161,7 @@ func (h *herald) counts(of *group, list, turns []*placement) *wire.Copies {
 		switch {
 		case p.Obs.State == skerry.Terminated:
 			sum.Done++
-		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.workers.silent(p, begun):
+		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.workers.silent(p, begun) && !slices.Contains(of.Ailing, p.Pinned):
 			sum.Short++
 		}
 		delete(begun, p.Pinned)

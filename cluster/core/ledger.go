@@ -410,7 +410,10 @@ type group struct {
 	Removing bool            `json:"removing,omitempty"`
 	Created  time.Time       `json:"created"`
 	// Begun are workers on which a copy was told to end for one of another group, which has not served there for long enough yet.
-	Begun []string             `json:"begun,omitempty"`
+	Begun []string `json:"begun,omitempty"`
+	// Ailing are workers on which the version before served nobody while it served elsewhere: this one is not judged by its copies there.
+	Ailing []string `json:"ailing,omitempty"`
+
 	trial bool                 // its first copies are watched before others follow
 	ready map[string]readiness // of its copies, by worker, while it takes another one's place; after a start they are watched anew
 }

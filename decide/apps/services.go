@@ -298,7 +298,7 @@ func (rs *rollouts) nextSites(now time.Time, app *App, svc *spec.ServiceSpec, ro
 		} else {
 			busy++
 		}
-		if roll.EndedAt.IsZero() && skerry.HasCondition(i.Conditions, skerry.CrashLoop) {
+		if roll.EndedAt.IsZero() && skerry.HasCondition(i.Conditions, skerry.CrashLoop) && (i.Copies == nil || !i.well()) {
 			more = 0
 		}
 	}
