@@ -11,7 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"skerry.dev/skerry/internal/files"
 )
@@ -19,7 +23,7 @@ import (
 // bare runs the workload by an OCI runtime alone, from its own default bundle.
 type bare struct {
 	dir, runtime string
-	n            int
+	n            atomic.Int64 // of containers that were started
 }
 
 func newBare(runtime, program string) (*bare, error) {
@@ -64,29 +68,72 @@ func newBare(runtime, program string) (*bare, error) {
 
 // run gives the time from the command to the workload's first line.
 func (b *bare) run(ctx context.Context) (time.Duration, error) {
-	b.n++
-	id := fmt.Sprintf("skerry-bare-%d-%d", os.Getpid(), b.n)
+	begin := monotonicNow()
+	began, end, err := b.start(ctx)
+	if err != nil {
+		return 0, err
+	}
+	end()
+	return began - begin, nil
+}
+
+// start runs a container until its first line, which has the moment at which it was written; end takes the container away.
+func (b *bare) start(ctx context.Context) (began time.Duration, end func(), err error) {
+	id := fmt.Sprintf("skerry-bare-%d-%d", os.Getpid(), b.n.Add(1))
 	cmd := exec.CommandContext(ctx, b.runtime, "run", "--bundle", b.dir, id)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	var msg bytes.Buffer
 	cmd.Stderr = &msg
-	begin := monotonicNow()
 	if err := cmd.Start(); err != nil {
-		return 0, err
+		return 0, nil, err
+	}
+	end = func() {
+		exec.Command(b.runtime, "kill", id, "KILL").Run()
+		cmd.Wait()
+		exec.Command(b.runtime, "delete", "-f", id).Run()
 	}
 	buf := make([]byte, 64)
 	n, err := out.Read(buf)
-	exec.Command(b.runtime, "kill", id, "KILL").Run()
-	cmd.Wait()
-	exec.Command(b.runtime, "delete", "-f", id).Run()
 	if err != nil {
-		return 0, fmt.Errorf("bare %s: %w: %s", b.runtime, err, msg.String())
+		end()
+		return 0, nil, fmt.Errorf("bare %s: %w: %s", b.runtime, err, msg.String())
 	}
 	ns, err := strconv.ParseInt(strings.TrimSpace(string(buf[:n])), 10, 64)
-	return time.Duration(ns) - begin, err
+	if err != nil {
+		end()
+		return 0, nil, fmt.Errorf("bare %s: %w", b.runtime, err)
+	}
+	return time.Duration(ns), end, nil
+}
+
+// many gives the time that n containers take to their first lines, two of them started at a time; they run beside each other.
+func (b *bare) many(ctx context.Context, n int) (time.Duration, error) {
+	var mu sync.Mutex
+	var ends []func()
+	defer func() {
+		for _, end := range ends {
+			end()
+		}
+	}()
+	var starts errgroup.Group
+	starts.SetLimit(2)
+	begin := monotonicNow()
+	for range n {
+		starts.Go(func() error {
+			_, end, err := b.start(ctx)
+			if err == nil {
+				mu.Lock()
+				ends = append(ends, end)
+				mu.Unlock()
+			}
+			return err
+		})
+	}
+	err := starts.Wait()
+	return monotonicNow() - begin, err
 }
 
 func (b *bare) close() { os.RemoveAll(b.dir) }
