@@ -95,13 +95,13 @@ func (b *bare) start(ctx context.Context) (began time.Duration, end func(), err 
 		cmd.Wait()
 		exec.Command(b.runtime, "delete", "-f", id).Run()
 	}
-	buf := make([]byte, 64)
-	n, err := out.Read(buf)
+	line := make([]byte, 64)
+	length, err := out.Read(line)
 	if err != nil {
 		end()
 		return 0, nil, fmt.Errorf("bare %s: %w: %s", b.runtime, err, msg.String())
 	}
-	ns, err := strconv.ParseInt(strings.TrimSpace(string(buf[:n])), 10, 64)
+	ns, err := strconv.ParseInt(strings.TrimSpace(string(line[:length])), 10, 64)
 	if err != nil {
 		end()
 		return 0, nil, fmt.Errorf("bare %s: %w", b.runtime, err)
@@ -109,8 +109,8 @@ func (b *bare) start(ctx context.Context) (began time.Duration, end func(), err 
 	return time.Duration(ns), end, nil
 }
 
-// many gives the time that n containers take to their first lines, two of them started at a time; they run beside each other.
-func (b *bare) many(ctx context.Context, n int) (time.Duration, error) {
+// many gives the time that count containers take to their first lines, two of them started at a time; they run beside each other.
+func (b *bare) many(ctx context.Context, count int) (time.Duration, error) {
 	var mu sync.Mutex
 	var ends []func()
 	defer func() {
@@ -121,7 +121,7 @@ func (b *bare) many(ctx context.Context, n int) (time.Duration, error) {
 	var starts errgroup.Group
 	starts.SetLimit(2)
 	begin := monotonicNow()
-	for range n {
+	for range count {
 		starts.Go(func() error {
 			_, end, err := b.start(ctx)
 			if err == nil {
