@@ -171,11 +171,14 @@ func (w *writer) hostPorts(ms []mapping, chains ...*nftables.Chain) error {
 	return nil
 }
 
-// changePorts takes host ports out of the table and adds others, in one transaction. It fails if the table is not what this process has
-// left, as after somebody flushed all tables; then it is written anew.
+// changePorts takes host ports out of the table and adds others, in one transaction. It fails if anybody else has changed tables since
+// this process did, ours perhaps among them, as with a firewall that flushes all; then the tables are written anew.
 func (n *Network) changePorts(gone, fresh []mapping) error {
 	if len(gone)+len(fresh) == 0 {
 		return nil
+	}
+	if n.commits == 0 || n.commits != n.transactions() {
+		return errors.New("the tables may have been changed")
 	}
 	nft, err := n.nftables()
 	if err != nil {
@@ -192,5 +195,5 @@ func (n *Network) changePorts(gone, fresh []mapping) error {
 			return err
 		}
 	}
-	return nft.Flush()
+	return n.commit(nft, false)
 }

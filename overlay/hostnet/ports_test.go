@@ -101,11 +101,12 @@ func TestPortsChangeOneByOne(t *testing.T) {
 	}
 }
 
-// TestPortsAfterStrangers has somebody else take away the tables, or an element of the map, and expects the next change to mend that.
+// TestPortsAfterStrangers has somebody else take away the tables, or parts of them, and expects the next change to mend that.
 func TestPortsAfterStrangers(t *testing.T) {
 	for name, damage := range map[string]func(n *Network) []string{
 		"all tables":     func(*Network) []string { return []string{"flush", "ruleset"} },
 		"the host ports": func(n *Network) []string { return []string{"flush", "map", "ip", n.opts.table(), "ports"} },
+		"the rules":      func(n *Network) []string { return []string{"flush", "table", "ip", n.opts.table()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -122,6 +123,54 @@ func TestPortsAfterStrangers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGuardAfterStrangers has somebody else take away, or open, what closes the host to instances.
+func TestGuardAfterStrangers(t *testing.T) {
+	for _, damage := range []string{"delete", "flush"} {
+		t.Run(damage, func(t *testing.T) {
+			s := newSite(t)
+			n := s.open(t, s.options("w1"))
+			_, err := n.Set(t.Context(), withPorts(map[string][]uint16{"a": {8000}}))
+			must(t, err)
+			serve(t, s.host, ":70")
+			inside := open(t, n.path("a"))
+			reaches := func() bool {
+				_, err := dial(inside, "tcp4", hostIP+":70")
+				return err == nil
+			}
+			if reaches() {
+				t.Fatal("the host is open")
+			}
+			s.nft(t, damage, "table", "inet", n.opts.table())
+			if !reaches() {
+				t.Fatal("the host is closed without the table")
+			}
+			_, err = n.Set(t.Context(), withPorts(map[string][]uint16{"a": {8000, 8001}}))
+			must(t, err)
+			if reaches() {
+				t.Error("the host stays open")
+			}
+		})
+	}
+}
+
+// TestPortWithoutAddress: an instance for which no address is left harms only itself by its host ports.
+func TestPortWithoutAddress(t *testing.T) {
+	s := newSite(t)
+	o := s.options("w1")
+	o.Subnet = netip.MustParsePrefix("10.9.0.0/29")
+	n := s.open(t, o)
+	of := map[string][]uint16{}
+	for i := range 6 {
+		of[fmt.Sprint("i", i)] = []uint16{8000 + uint16(i)}
+	}
+	made, err := n.Set(t.Context(), withPorts(of))
+	if failed := (&AttachError{}); !errors.As(err, &failed) || failed.ID != "i5" || len(made) != 5 {
+		t.Fatalf("%d of 5 attachments are made: %v", len(made), err)
+	}
+	serve(t, open(t, n.path("i0")), ":80")
+	s.answers(t, 8000, true)
 }
 
 // older writes the table as agents did before there was a map, with two rules for each host port, and takes away what those do not know.

@@ -3,6 +3,7 @@
 package hostnet
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -73,10 +74,53 @@ func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 	if err := n.guard(nft, marks, e); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	if err := nft.Flush(); err != nil {
+	if err := n.commit(nft, true); err != nil {
 		return fmt.Errorf("nftables table %s: %w", table.Name, err)
 	}
 	return nil
+}
+
+// commit carries out a transaction; whole says that it writes all of the tables of ports and policies. It keeps count of the kernel's
+// transactions, so that a later change of a part knows whether anybody else may have touched the rest.
+func (n *Network) commit(nft *nftables.Conn, whole bool) error {
+	before := n.transactions()
+	known := whole || n.commits == before
+	n.commits = 0
+	if err := nft.Flush(); err != nil {
+		return err
+	}
+	if after := n.transactions(); known && before != 0 && after == before+1 {
+		n.commits = after
+	}
+	return nil
+}
+
+// transactions is the kernel's count of the transactions of anybody in this namespace; 0 if it does not say.
+func (n *Network) transactions() uint32 {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(n.host.Fd())})
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	const header = 4 // struct nfgenmsg
+	answer, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: netlink.Request},
+		Data:   make([]byte, header),
+	})
+	if err != nil || len(answer) != 1 || len(answer[0].Data) < header {
+		return 0
+	}
+	attrs, err := netlink.NewAttributeDecoder(answer[0].Data[header:])
+	if err != nil {
+		return 0
+	}
+	attrs.ByteOrder = binary.BigEndian
+	for attrs.Next() {
+		if attrs.Type() == unix.NFTA_GEN_ID {
+			return attrs.Uint32()
+		}
+	}
+	return 0
 }
 
 func (n *Network) dropTable() error {
