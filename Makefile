@@ -75,8 +75,8 @@ sim-long: build ## fresh seeds of the simulator for an hour (SIM=1h)
 	$(BIN)/skerry sim --for $${SIM:-1h}
 
 digests: ## records, frames and timers of all scenarios, tests and 500 seeds of the simulator against sim/testdata/digests (UPDATE=1 rewrites it)
-	@SKERRY_SYSTEMS=1 go test -count=1 ./sim $(if $(UPDATE),-run '.' -args -update,-run 'Digest|TestScenarios')
-	@$(if $(UPDATE),go test -count=1 ./sim -run '.' -args -update)
+	@SKERRY_SYSTEMS=1 go test -count=1 -timeout 60m ./sim $(if $(UPDATE),-run '.' -args -update,-run 'Digest|TestScenarios')
+	@$(if $(UPDATE),go test -count=1 -timeout 60m ./sim -run '.' -args -update)
 
 fuzz: deps ## each fuzz target for FUZZTIME
 	@scripts/fuzz $(FUZZTIME)

@@ -83,10 +83,12 @@ func (f *Children) Load(key string, value []byte) bool {
 func (f *Children) Finish() (damaged []string) {
 	for name, records := range f.loading {
 		c := f.make(name)
-		src, err := reconcile.LoadSource(Desired, childPrefix(name, Desired), f.inc, records, f.opt)
+		prefix := childPrefix(name, Desired)
+		src, err := reconcile.LoadSource(Desired, prefix, f.inc, records, f.opt)
 		if err != nil {
 			damaged = append(damaged, name)
-			src = reconcile.NewSource(Desired, childPrefix(name, Desired), f.inc+".damaged", f.opt)
+			delete(records, prefix+"meta") // what is left belongs to nothing, and goes with the first change
+			src, _ = reconcile.LoadSource(Desired, prefix, f.inc+".damaged", records, f.opt)
 		} else if src.Incarnation() != f.inc && !strings.HasPrefix(string(src.Incarnation()), string(f.inc)) {
 			src.Reincarnate(f.inc)
 		}

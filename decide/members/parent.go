@@ -51,10 +51,13 @@ func (p *Parent) Load(key string, value []byte) bool {
 // Finish rebuilds the desired set and the outbox. A damaged desired set is an error that the caller names; the set then
 // starts empty and the parent sends it whole.
 func (p *Parent) Finish() error {
-	desired, err := reconcile.LoadReplica(Desired, prefixParent+Desired+"/", p.records, p.opt)
-	if err == nil {
-		p.Desired = desired
+	const prefix = prefixParent + Desired + "/"
+	desired, err := reconcile.LoadReplica(Desired, prefix, p.records, p.opt)
+	if err != nil {
+		delete(p.records, prefix+"meta") // what is left belongs to nothing, and goes with the first change
+		desired, _ = reconcile.LoadReplica(Desired, prefix, p.records, p.opt)
 	}
+	p.Desired = desired
 	if out, oerr := reconcile.LoadOutbox(string(p.inc), prefixParent+"events/", p.records, reconcile.OutboxLimits{}, p.opt); oerr == nil {
 		p.Events = out
 	} else if err == nil {

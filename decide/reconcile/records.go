@@ -90,18 +90,23 @@ func (e *DamagedError) Error() string { return fmt.Sprintf("record %q: %v", e.Ke
 // Unwrap gives the cause.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// dirty remembers which records a Flush must write.
+// dirty remembers which records a Flush must write, once meta is set.
 type dirty struct {
 	meta bool
 	keys map[string]struct{}
 }
 
 func (d *dirty) mark(key string) {
+	d.note(key)
+	d.meta = true
+}
+
+// note has the next Flush that there is write a record, too, and asks for none.
+func (d *dirty) note(key string) {
 	if d.keys == nil {
 		d.keys = make(map[string]struct{})
 	}
 	d.keys[key] = struct{}{}
-	d.meta = true
 }
 
 // leftovers has the records of items removed that a commit cut short left without the one that says what they belong to.

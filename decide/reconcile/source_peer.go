@@ -209,7 +209,8 @@ func (s *Source) contradicts(m *wire.SetAck) bool {
 	return false
 }
 
-// bury drops the tombstones that the peer has seen.
+// bury drops the tombstones that the peer has seen. Their records go with the next change of the set: a start before that drops them
+// again, when the peer says what it holds, and a deletion need not wait for the disk once more.
 func (s *Source) bury(upTo skerry.Generation) {
 	for key, gen := range s.tombs {
 		if gen <= upTo {
@@ -218,7 +219,7 @@ func (s *Source) bury(upTo skerry.Generation) {
 				s.decided(key, o)
 			}
 			s.floor = max(s.floor, gen)
-			s.dirty.mark(key)
+			s.dirty.note(key)
 		}
 	}
 }

@@ -43,6 +43,7 @@ type Network struct {
 	shaped  map[string]rates
 	ports   []mapping
 	held    string         // the egress that the tables hold instances to
+	commits uint32         // of anybody to nftables, when the last of this process was done; 0: not known
 	share   int            // of the kernel's table of connections, for each address; 0: not known
 	overlay *Overlay       // nil: instances have addresses of the subnet
 	routed  []netip.Prefix // blocks that lead to the bridge
@@ -202,7 +203,7 @@ func (n *Network) Set(ctx context.Context, conf Config) (map[string]wire.Attachm
 	}
 	// Whoever has an address counts, though its cable is not right.
 	held := slices.DeleteFunc(slices.Clone(conf.Attachments), func(want Want) bool { return !n.state.Addrs[want.ID].IsValid() })
-	ms, portErrs := claims(conf.Attachments, func(id string) netip.Addr { return n.state.Addrs[id] })
+	ms, portErrs := claims(held, func(id string) netip.Addr { return n.state.Addrs[id] })
 	for _, id := range slices.Sorted(maps.Keys(portErrs)) {
 		if !failed[id] {
 			fail(id, portErrs[id])
@@ -320,6 +321,7 @@ func (n *Network) CleanUp(ctx context.Context) error {
 	// Directories that somebody else uses too are not empty and stay.
 	_ = os.Remove(n.opts.RunDir)
 	n.state, n.base, n.table, n.share = &state{Subnet: n.opts.Subnet, Addrs: map[string]netip.Addr{}}, false, false, 0
+	n.commits = 0
 	n.up, n.shaped, n.ports, n.held, n.overlay, n.routed = map[string]bool{}, map[string]rates{}, nil, "", nil, nil
 	return errors.Join(errs...)
 }

@@ -233,7 +233,7 @@ func TestSetIsIdempotentAndForgets(t *testing.T) {
 	}
 	n.reapers.Wait()
 	p := s.picture(t)
-	if strings.Count(p, "\n"+n.opts.prefix()+".") != 1 || strings.Contains(p, "dnat to") {
+	if strings.Count(p, "\n"+n.opts.prefix()+".") != 1 || strings.Contains(p, " : "+first["b"].Addresses[0].Addr().String()) {
 		t.Errorf("more than one cable, or a port, is left:\n%s", p)
 	}
 	if isNS(first["a"].NetNS) {

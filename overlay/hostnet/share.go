@@ -100,7 +100,7 @@ func (n *Network) shareFlows(instances int) error {
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		)})
 	}
-	switch err := nft.Flush(); {
+	switch err := n.commit(nft, false); {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP):
 		if n.opts.Log != nil {
 			n.opts.Log.Warn("one instance can fill the kernel's table of connections", "err", err, "hint",

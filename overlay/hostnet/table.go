@@ -3,89 +3,20 @@
 package hostnet
 
 import (
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
-// setPorts brings the host ports, and the policies of egress, into the tables. The answer names the attachments whose port is not free;
-// the empty name stands for the table itself.
-func (n *Network) setPorts(ms []mapping, e *egress) map[string]error {
-	errs := map[string]error{}
-	fresh := slices.DeleteFunc(slices.Clone(ms), func(m mapping) bool { return slices.Contains(n.ports, m) })
-	if len(fresh) > 0 {
-		_ = kernel.In(n.host, func() error {
-			for _, m := range fresh {
-				if err := probePort(m.HostPort); err != nil {
-					errs[m.id] = err
-				}
-			}
-			return nil
-		})
-		ms = slices.DeleteFunc(slices.Clone(ms), func(m mapping) bool { return errs[m.id] != nil && slices.Contains(fresh, m) })
-	}
-	// Where br_netfilter is on, the bridge itself translates between two of its ports, and it does not send a frame back
-	// to where it came from unless told to: an instance could not reach itself through a port of its host. Only those
-	// with ports get it, because a reflected neighbour solicitation looks like a duplicate address.
-	for _, m := range fresh {
-		if l, err := n.nl.LinkByName(n.link(m.id)); err == nil && errs[m.id] == nil {
-			if err := n.nl.LinkSetHairpin(l, true); err != nil {
-				errs[m.id] = fmt.Errorf("hairpin mode: %w", err)
-			}
-		}
-	}
-	if n.table && slices.Equal(ms, n.ports) && n.held == e.String() {
-		return errs
-	}
-	if err := n.writeTable(ms, e); err != nil {
-		return map[string]error{"": err}
-	}
-	n.ports, n.held, n.table = ms, e.String(), true
-	return errs
-}
-
-// probePort says whether a process of the host uses the port; taking it over would cut that process off.
-func probePort(p HostPort) error {
-	host := ""
-	if p.HostIP.IsValid() {
-		host = p.HostIP.String()
-	}
-	addr := net.JoinHostPort(host, fmt.Sprint(p.HostPort))
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
-	var err error
-	if p.Proto == UDP {
-		var c net.PacketConn
-		if c, err = lc.ListenPacket(context.Background(), "udp4", addr); err == nil {
-			c.Close()
-		}
-	} else {
-		var l net.Listener
-		if l, err = lc.Listen(context.Background(), "tcp4", addr); err == nil {
-			l.Close()
-		}
-	}
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("host port %s is used by a process of the host; stop it or choose another port", p)
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("host port %s: the host has no such address; use one of its own, or none for all", p)
-	}
-	return nil
-}
-
-// tableBuffer is room for a transaction of some ten thousand host ports: it is sent as one message, and the kernel
+// tableBuffer is room for a transaction of some ten thousand policies: it is sent as one message, and the kernel
 // acknowledges each rule in it before the first answer is read.
 const tableBuffer = 32 << 20
 
@@ -136,19 +67,60 @@ func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 	if err := n.shunPorts(w, pre, e); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	for _, m := range ms {
-		for _, ch := range []*nftables.Chain{pre, out} {
-			rule(ch, toHost(m.HostPort), dnat(m))
-		}
+	if err := w.hostPorts(ms, pre, out); err != nil {
+		return fmt.Errorf("nftables: %w", err)
 	}
 	w.end()
 	if err := n.guard(nft, marks, e); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	if err := nft.Flush(); err != nil {
+	if err := n.commit(nft, true); err != nil {
 		return fmt.Errorf("nftables table %s: %w", table.Name, err)
 	}
 	return nil
+}
+
+// commit carries out a transaction; whole says that it writes all of the tables of ports and policies. It keeps count of the kernel's
+// transactions, so that a later change of a part knows whether anybody else may have touched the rest.
+func (n *Network) commit(nft *nftables.Conn, whole bool) error {
+	before := n.transactions()
+	known := whole || n.commits == before
+	n.commits = 0
+	if err := nft.Flush(); err != nil {
+		return err
+	}
+	if after := n.transactions(); known && before != 0 && after == before+1 {
+		n.commits = after
+	}
+	return nil
+}
+
+// transactions is the kernel's count of the transactions of anybody in this namespace; 0 if it does not say.
+func (n *Network) transactions() uint32 {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(n.host.Fd())})
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	const header = 4 // struct nfgenmsg
+	answer, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: netlink.Request},
+		Data:   make([]byte, header),
+	})
+	if err != nil || len(answer) != 1 || len(answer[0].Data) < header {
+		return 0
+	}
+	attrs, err := netlink.NewAttributeDecoder(answer[0].Data[header:])
+	if err != nil {
+		return 0
+	}
+	attrs.ByteOrder = binary.BigEndian
+	for attrs.Next() {
+		if attrs.Type() == unix.NFTA_GEN_ID {
+			return attrs.Uint32()
+		}
+	}
+	return 0
 }
 
 func (n *Network) dropTable() error {
@@ -194,36 +166,5 @@ func translated() []expr.Any {
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(dstNAT), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-	}
-}
-
-// toHost matches packets to a port of the host.
-func toHost(p HostPort) []expr.Any {
-	var es []expr.Any
-	if p.HostIP.IsValid() && !p.HostIP.IsUnspecified() {
-		es = ipIn(daddr, netip.PrefixFrom(p.HostIP, 32))
-	} else {
-		es = []expr.Any{
-			&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
-		}
-	}
-	proto := byte(unix.IPPROTO_TCP)
-	if p.Proto == UDP {
-		proto = unix.IPPROTO_UDP
-	}
-	return append(es,
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{proto}},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(p.HostPort)},
-	)
-}
-
-func dnat(m mapping) []expr.Any {
-	return []expr.Any{
-		&expr.Immediate{Register: 1, Data: m.to.AsSlice()},
-		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(m.Port)},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2, Specified: true},
 	}
 }
