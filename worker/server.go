@@ -133,11 +133,10 @@ type Server struct {
 	mu     sync.Mutex
 	order  *wire.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
-	// overDisk says why tasks are being ended that have too much on the disk; protected by mu.
-	overDisk map[runtime.TaskID]string
-	probes   map[skerry.InstanceID]probeTimes
-	doubts   doubts
-	work     atomic.Pointer[tier.Work] // nil before the first
+	disk   diskShares
+	probes map[skerry.InstanceID]probeTimes
+	doubts doubts
+	work   atomic.Pointer[tier.Work] // nil before the first
 }
 
 // activity is what goes on for one instance outside the core.
@@ -154,7 +153,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	}
 	server := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal),
 		started: time.Now(),
-		active:  map[skerry.InstanceID]*activity{}, overDisk: map[runtime.TaskID]string{}, net: newAttachments(opt.Network),
+		active:  map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
 		endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1),
 		measuring: make(chan struct{}, measuringAtOnce)}
 	var err error
