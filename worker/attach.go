@@ -26,7 +26,7 @@ type AttachOptions struct {
 	Dev   string   // in place of /dev, in tests
 }
 
-// When it is looked what was plugged in or out: once what changes has done so for a moment, because a device that comes makes several names.
+// When the worker looks what was plugged in or out: a moment after something changed, because a device that comes makes several names.
 const (
 	attachSettle = 250 * time.Millisecond
 	attachEvery  = time.Minute // also what no watch sees, such as files that links lead to

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirWatch sees what changes in directories that may come and go. One that is not there has the nearest directory above it that is watched
-// in its place, for the next name on the way. Where a watch is says what was there when it was made: after a change there is to be a new one.
+// dirWatch sees what changes in directories that may come and go. For one that does not exist it watches the nearest directory above that
+// does, for the next name on the way. It fits what there was when it was made: after a change a new one is needed.
 type dirWatch struct {
 	file  *os.File // inotify(7)
 	fd    int      // of file
@@ -98,7 +98,7 @@ func (w *dirWatch) wait(ctx context.Context, most time.Duration) {
 	}
 }
 
-// concerns reports whether one of the events matters. Those without a name are about what is watched itself, or about events that were lost.
+// concerns reports whether one of the events matters. Those without a name are about the directory itself, or say that events were lost.
 func (w *dirWatch) concerns(events []byte) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))

@@ -54,11 +54,11 @@ func TestLayerThatIsElsewhere(t *testing.T) {
 func TestDiskIsWatchedForContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		d, done := newDiskShares(), make(chan struct{})
+		shares, done := newDiskShares(), make(chan struct{})
 		free, held, looks, measured := skerry.GiB, false, 0, 0
 		go func() {
 			defer close(done)
-			d.watch(ctx, func() (skerry.Bytes, bool) { looks++; return free, true }, func() bool { measured++; return held })
+			shares.watch(ctx, func() (skerry.Bytes, bool) { looks++; return free, true }, func() bool { measured++; return held })
 		}()
 		during := func(f time.Duration) (l, m int) {
 			l, m = looks, measured
@@ -72,7 +72,7 @@ func TestDiskIsWatchedForContainers(t *testing.T) {
 				t.Errorf("the disk was looked at %d times in an hour without a container", l)
 			}
 			held = true
-			d.wake()
+			shares.wake()
 			for range 3 {
 				during(10 * diskLook)
 				free -= diskSlack + 1
@@ -83,7 +83,7 @@ func TestDiskIsWatchedForContainers(t *testing.T) {
 			if l, m := during(time.Hour); l != int(time.Hour/diskLook) || m < 59 || m > 61 {
 				t.Errorf("with a container the disk was looked at %d times in an hour, and measured %d times", l, m)
 			}
-			d.wake()
+			shares.wake()
 			during(diskLook)
 			held, free = false, skerry.GiB
 		}
