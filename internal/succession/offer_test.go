@@ -30,16 +30,16 @@ func (o *offers) Handle(_ context.Context, r slog.Record) error {
 // that ends, and again for as long as it is so.
 func TestVoterSleeps(t *testing.T) {
 	log := &offers{Handler: slog.DiscardHandler}
-	b, err := OpenVoter(t.TempDir(), newSite(t).enter(wire.TierWorker, "w1"), slog.New(log))
+	voter, err := OpenVoter(t.TempDir(), newSite(t).enter(wire.TierWorker, "w1"), slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Lease(&wire.Lease{Term: 4, Holder: "a", At: l.Addr().String(), Seq: 1, TTL: 1}, "")
-	l.Close() // an offer ends at once
+	voter.Lease(&wire.Lease{Term: 4, Holder: "a", At: nobody.Addr().String(), Seq: 1, TTL: 1}, "")
+	nobody.Close() // an offer ends at once
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var up atomic.Bool
@@ -48,7 +48,7 @@ func TestVoterSleeps(t *testing.T) {
 		lost, done := make(chan struct{}, 1), make(chan struct{})
 		go func() {
 			defer close(done)
-			b.Run(ctx, func() bool { looks.Add(1); return up.Load() }, lost, func() {})
+			voter.Run(ctx, func() bool { looks.Add(1); return up.Load() }, lost, func() {})
 		}()
 		for range 3 {
 			looks.Store(0)
