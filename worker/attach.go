@@ -146,13 +146,13 @@ func (a *attachables) apply(task *runtime.Spec, names []string) error {
 // watchDevices tells what is plugged in and out, until ctx ends.
 func (s *Server) watchDevices(ctx context.Context) {
 	for ctx.Err() == nil {
-		w, err := s.attach.watch()
+		dirs, err := s.attach.watch()
 		if s.lookForDevices() { // what changes from now on the watch sees
 			s.Post(core.Facts{Facts: s.facts()})
 		}
 		pause := attachSettle
 		if err == nil {
-			w.wait(ctx, attachEvery)
+			dirs.wait(ctx, attachEvery)
 		} else {
 			s.opt.Log.Debug("devices are looked for again and again", "every", attachPoll, "err", err)
 			pause = attachPoll
@@ -161,8 +161,8 @@ func (s *Server) watchDevices(ctx context.Context) {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		if w != nil {
-			w.close()
+		if dirs != nil {
+			dirs.close()
 		}
 	}
 }

@@ -58,11 +58,11 @@ func watchDirs(read, listed []string) (*dirWatch, error) {
 func (w *dirWatch) add(dir string, mask uint32) error {
 	at, below := filepath.Clean(dir), ""
 	for tries := 0; tries < 100; {
-		m := mask
+		changes := mask
 		if below != "" {
-			m = dirChanges
+			changes = dirChanges
 		}
-		wd, err := unix.InotifyAddWatch(w.fd, at, m|unix.IN_ONLYDIR|unix.IN_MASK_ADD)
+		wd, err := unix.InotifyAddWatch(w.fd, at, changes|unix.IN_ONLYDIR|unix.IN_MASK_ADD)
 		up := filepath.Dir(at)
 		switch {
 		case (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)) && up != at:

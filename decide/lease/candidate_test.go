@@ -64,35 +64,35 @@ func TestOldCopyDoesNotStand(t *testing.T) {
 // next voter would find it late, or asking out of turn.
 func TestGoneLeavesWorkToDo(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	heir := New(Options{Me: wire.LeaseCandidate{Name: "b"}, TTL: ttl, Patience: patience})
-	heir.SetBooks(Books{LeaseTerm: 2, Revision: 5, Voters: []string{"w"}, Order: []string{"a", "b"}})
+	successor := New(Options{Me: wire.LeaseCandidate{Name: "b"}, TTL: ttl, Patience: patience})
+	successor.SetBooks(Books{LeaseTerm: 2, Revision: 5, Voters: []string{"w"}, Order: []string{"a", "b"}})
 	offer := func() {
 		t.Helper()
-		heir.Offered(now, "w", &wire.Vote{Term: 2, Holder: "a", LeaseTerm: 2, LeaseHolder: "a", InSync: []wire.LeaseCandidate{{Name: "b"}}})
+		successor.Offered(now, "w", &wire.Vote{Term: 2, Holder: "a", LeaseTerm: 2, LeaseHolder: "a", InSync: []wire.LeaseCandidate{{Name: "b"}}})
 	}
 	asleep := func(what string, want bool) {
 		t.Helper()
-		if heir.Asleep() != want {
+		if successor.Asleep() != want {
 			t.Errorf("%s: asleep %v", what, !want)
 		}
 	}
 	asleep("nobody is there", true)
 	offer()
 	asleep("there is a vote", false)
-	heir.Gone("w")
+	successor.Gone("w")
 	asleep("it waits for its turn", false)
-	heir.Tick(now)
+	successor.Tick(now)
 	asleep("its turn is over", true)
 	offer()
-	now = now.Add(heir.delay())
-	heir.Tick(now)
-	if out := heir.Take(); len(out) != 1 || heir.asked == 0 {
-		t.Fatalf("it asked for %d votes in term %d", len(out), heir.asked)
+	now = now.Add(successor.delay())
+	successor.Tick(now)
+	if out := successor.Take(); len(out) != 1 || successor.asked == 0 {
+		t.Fatalf("it asked for %d votes in term %d", len(out), successor.asked)
 	}
-	heir.Gone("w")
+	successor.Gone("w")
 	asleep("an answer could come", false)
 	now = now.Add(ttl / 2)
-	heir.Tick(now)
-	heir.Tick(now)
+	successor.Tick(now)
+	successor.Tick(now)
 	asleep("it has given up", true)
 }
