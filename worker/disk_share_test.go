@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,37 +56,41 @@ func TestDiskIsWatchedForContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		shares, done := newDiskShares(), make(chan struct{})
-		free, held, looks, measured := skerry.GiB, false, 0, 0
+		var held atomic.Bool
+		var free, looks, measured atomic.Int64
+		free.Store(int64(skerry.GiB))
 		go func() {
 			defer close(done)
-			shares.watch(ctx, func() (skerry.Bytes, bool) { looks++; return free, true }, func() bool { measured++; return held })
+			shares.watch(ctx, func() (skerry.Bytes, bool) { looks.Add(1); return skerry.Bytes(free.Load()), true },
+				func() bool { measured.Add(1); return held.Load() })
 		}()
-		during := func(f time.Duration) (l, m int) {
-			l, m = looks, measured
+		during := func(f time.Duration) (l, m int64) {
+			l, m = looks.Load(), measured.Load()
 			time.Sleep(f)
 			synctest.Wait()
-			return looks - l, measured - m
+			return looks.Load() - l, measured.Load() - m
 		}
 		for range 2 {
 			during(diskEvery + diskLook) // what is left of a minute in which there was one
-			if l, _ := during(time.Hour); l > int(time.Hour/diskEvery) {
+			if l, _ := during(time.Hour); l > int64(time.Hour/diskEvery) {
 				t.Errorf("the disk was looked at %d times in an hour without a container", l)
 			}
-			held = true
+			held.Store(true)
 			shares.wake()
 			for range 3 {
 				during(10 * diskLook)
-				free -= diskSlack + 1
+				free.Add(-int64(diskSlack) - 1)
 				if _, m := during(diskLook); m != 1 {
 					t.Errorf("measured %d times when a container had written", m)
 				}
 			}
-			if l, m := during(time.Hour); l != int(time.Hour/diskLook) || m < 59 || m > 61 {
+			if l, m := during(time.Hour); l != int64(time.Hour/diskLook) || m < 59 || m > 61 {
 				t.Errorf("with a container the disk was looked at %d times in an hour, and measured %d times", l, m)
 			}
 			shares.wake()
 			during(diskLook)
-			held, free = false, skerry.GiB
+			held.Store(false)
+			free.Store(int64(skerry.GiB))
 		}
 		cancel()
 		<-done
