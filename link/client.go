@@ -253,7 +253,7 @@ func (c *Client) session(ctx context.Context, addr string) (up bool, err error) 
 		keep = DefaultKeepAlive
 	}
 	peer := &Peer{began: time.Now(), id: id, hello: h, welcome: w, conn: conn, raw: raw, codec: c.codec, stats: &c.stats, keepAlive: keep,
-		maxQueue: c.cfg.MaxQueue, down: make(chan struct{})}
+		hasty: make(chan struct{}, 1), maxQueue: c.cfg.MaxQueue, down: make(chan struct{})}
 	peer.ready.Store(true)
 	peer.streams.init(peer, &c.wg, func(ctx context.Context) error { return c.dialStreams(ctx, peer, addr) })
 	c.stats.Live.Add(1)
@@ -325,23 +325,26 @@ func (c *Client) Contact() time.Time { return c.sender.Contact() }
 // Loss is the share of beats, or of answers to them, that are lost of late, 0 to 1; 0 without beats.
 func (c *Client) Loss() float64 { return c.sender.Loss() }
 
-// keep pings when one of the directions has been quiet for an interval.
+// keep pings when one of the directions has been quiet for an interval. It sleeps until that can be: what is sent and received only puts
+// it off.
 func (p *Peer) keep() {
-	t := time.NewTicker(p.keepAlive / 4)
+	t := time.NewTimer(p.patience())
 	defer t.Stop()
-	var last time.Time
+	var last time.Duration // since it began: the last ping
 	for {
 		select {
 		case <-p.down:
 			return
-		case now := <-t.C:
-			patience := p.patience()
-			quiet := int64(now.Sub(p.began) - patience)
-			if (p.lastSent.Load() < quiet || p.lastRecv.Load() < quiet) && now.Sub(last) >= patience {
-				last = now
-				p.ping()
-			}
+		case <-p.hasty:
+		case <-t.C:
 		}
+		now, patience := time.Since(p.began), p.patience()
+		due := max(last, min(time.Duration(p.lastSent.Load()), time.Duration(p.lastRecv.Load()))) + patience
+		if now >= due {
+			last, due = now, now+patience
+			p.ping()
+		}
+		t.Reset(due - now)
 	}
 }
 

@@ -31,7 +31,8 @@ type Peer struct {
 	stats   *Stats
 
 	keepAlive time.Duration
-	beating   atomic.Bool // beats come, or are answered: the connection need not show that the other side lives
+	beating   atomic.Bool   // beats come, or are answered: the connection need not show that the other side lives
+	hasty     chan struct{} // of capacity 1: patience has changed; nil: this side does not keep the connection
 	maxQueue  int
 	began     time.Time
 	lastSent  atomic.Int64 // nanoseconds since it began, by a clock that nobody can set
@@ -45,11 +46,16 @@ type Peer struct {
 	queued  int
 	writing bool
 	err     *Error // why it is closed; nil while open
-	pings   map[uint64]chan struct{}
-	nonce   uint64
-	pingAt  time.Time
+	pings   pings
 
 	streams streamSide
+}
+
+// pings are the questions for a sign of life.
+type pings struct {
+	open  map[uint64]chan struct{} // by nonce; closed when it is answered
+	nonce uint64                   // of the last one
+	at    time.Time
 }
 
 // Identity is who the other side is. On the child's side it is the parent.
@@ -88,6 +94,10 @@ func (p *Peer) patience() time.Duration {
 func (p *Peer) SetBeating(ok bool) {
 	if p.beating.Swap(ok) != ok {
 		p.conn.SetReadDeadline(time.Now().Add(3 * p.patience()))
+		select {
+		case p.hasty <- struct{}{}:
+		default: // an earlier change was not seen yet
+		}
 	}
 }
 
@@ -240,16 +250,16 @@ func (p *Peer) Ask() { p.ping() }
 func (p *Peer) ping() <-chan struct{} {
 	done := make(chan struct{})
 	p.mu.Lock()
-	if p.pings == nil {
-		p.pings = make(map[uint64]chan struct{})
+	if p.pings.open == nil {
+		p.pings.open = make(map[uint64]chan struct{})
 	}
-	if len(p.pings) > 4 {
-		clear(p.pings) // never answered; they only cost memory
+	if len(p.pings.open) > 4 {
+		clear(p.pings.open) // never answered; they only cost memory
 	}
-	p.nonce++
-	nonce := p.nonce
-	p.pings[nonce] = done
-	p.pingAt = time.Now()
+	p.pings.nonce++
+	nonce := p.pings.nonce
+	p.pings.open[nonce] = done
+	p.pings.at = time.Now()
 	p.mu.Unlock()
 	p.Send(&wire.Ping{Nonce: nonce, RTT: uint32(p.RTT() / time.Microsecond)})
 	return done
@@ -258,13 +268,13 @@ func (p *Peer) ping() <-chan struct{} {
 func (p *Peer) pong(nonce uint64, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	done := p.pings[nonce]
+	done := p.pings.open[nonce]
 	if done == nil {
 		return
 	}
-	delete(p.pings, nonce)
-	if nonce == p.nonce {
-		p.rtt.Store(int64(now.Sub(p.pingAt)))
+	delete(p.pings.open, nonce)
+	if nonce == p.pings.nonce {
+		p.rtt.Store(int64(now.Sub(p.pings.at)))
 	}
 	close(done)
 }

@@ -88,11 +88,32 @@ func TestSilenceIsNoticedInTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); client.Run(ctx) }()
-		parent.next("up")
+		child := parent.next("up").peer
 		here.next("up")
 		time.Sleep(time.Hour)
 		if len(parent.ch)+len(here.ch) != 0 || srv.Stats().FramesIn.Load() < 100 {
 			t.Fatalf("an idle hour: %d frames, happenings %d and %d", srv.Stats().FramesIn.Load(), len(parent.ch), len(here.ch))
+		}
+		// Beats make a link patient, and when they cease it asks at once.
+		asked := func(d time.Duration) int64 {
+			before := srv.Stats().FramesIn.Load()
+			time.Sleep(d)
+			synctest.Wait()
+			return srv.Stats().FramesIn.Load() - before
+		}
+		if got := asked(time.Hour); got < int64(time.Hour/keep)-1 || got > int64(time.Hour/keep)+1 {
+			t.Errorf("an idle hour took %d signs of life", got)
+		}
+		client.Peer().SetBeating(true)
+		child.SetBeating(true)
+		if got := asked(time.Hour); got < 15 || got > 17 {
+			t.Errorf("an idle hour with beats took %d signs of life", got)
+		}
+		asked(2 * keep)
+		client.Peer().SetBeating(false)
+		child.SetBeating(false)
+		if got := asked(0); got != 1 {
+			t.Errorf("when beats ceased it asked %d times", got)
 		}
 		close(conn.shut)
 		since := time.Now()

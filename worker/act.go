@@ -247,6 +247,7 @@ func (s *Server) startContainer(ctx context.Context, start core.StartContainer) 
 	}
 	s.leases.tellOver(start.A.ID)
 	s.Post(m)
+	s.disk.wake() // after the core knows
 	if e, handle, ok := s.watch(ctx, start.A.ID, start.Name, start.Attempt, m.Handle); ok {
 		doubt(ctx, s, &start.A, start.Name, handle, e)
 	}

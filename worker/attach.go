@@ -26,8 +26,12 @@ type AttachOptions struct {
 	Dev   string   // in place of /dev, in tests
 }
 
-// attachEvery is how often it is looked what was plugged in or out.
-const attachEvery = time.Second
+// When the worker looks what was plugged in or out: a moment after something changed, because a device that comes makes several names.
+const (
+	attachSettle = 250 * time.Millisecond
+	attachEvery  = time.Minute // also what no watch sees, such as files that links lead to
+	attachPoll   = time.Second // where nothing can be watched
+)
 
 // attachments of devices: what there is.
 type attachables struct {
@@ -39,13 +43,26 @@ type attachables struct {
 	problems map[string]string // that were told of
 }
 
+// dirs are where descriptions are.
+func (a *attachables) dirs() []string {
+	if a.opt.CDI == nil {
+		return cdi.Dirs()
+	}
+	return a.opt.CDI
+}
+
+// watch watches where descriptions and devices are.
+func (a *attachables) watch() (*dirWatch, error) {
+	var listed []string
+	for _, dir := range spec.DeviceDirs() {
+		listed = append(listed, a.host(dir))
+	}
+	return watchDirs(a.dirs(), listed)
+}
+
 // scan looks what there is, and reports whether that changed.
 func (a *attachables) scan() (changed bool, problems map[string]string) {
-	dirs := a.opt.CDI
-	if dirs == nil {
-		dirs = cdi.Dirs()
-	}
-	r := cdi.Load(dirs)
+	r := cdi.Load(a.dirs())
 	names := r.Names()
 	for _, dir := range spec.DeviceDirs() {
 		list, _ := os.ReadDir(a.host(dir))
@@ -128,16 +145,24 @@ func (a *attachables) apply(task *runtime.Spec, names []string) error {
 
 // watchDevices tells what is plugged in and out, until ctx ends.
 func (s *Server) watchDevices(ctx context.Context) {
-	t := time.NewTicker(attachEvery)
-	defer t.Stop()
-	for {
+	for ctx.Err() == nil {
+		dirs, err := s.attach.watch()
+		if s.lookForDevices() { // what changes from now on the watch sees
+			s.Post(core.Facts{Facts: s.facts()})
+		}
+		pause := attachSettle
+		if err == nil {
+			dirs.wait(ctx, attachEvery)
+		} else {
+			s.opt.Log.Debug("devices are looked for again and again", "every", attachPoll, "err", err)
+			pause = attachPoll
+		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-t.C:
+		case <-time.After(pause):
 		}
-		if s.lookForDevices() {
-			s.Post(core.Facts{Facts: s.facts()})
+		if dirs != nil {
+			dirs.close()
 		}
 	}
 }

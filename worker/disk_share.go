@@ -27,6 +27,25 @@ const (
 	diskPart  = 20
 )
 
+// diskShares are held by measuring.
+type diskShares struct {
+	// over says why tasks are being ended that have too much; protected by the server's mu.
+	over    map[runtime.TaskID]string
+	started chan struct{} // of capacity 1: a container was started
+}
+
+func newDiskShares() diskShares {
+	return diskShares{over: map[runtime.TaskID]string{}, started: make(chan struct{}, 1)}
+}
+
+// wake says that there may be something to measure.
+func (d *diskShares) wake() {
+	select {
+	case d.started <- struct{}{}:
+	default: // an earlier one was not seen yet
+	}
+}
+
 // layer is what a container may write to.
 type layer struct {
 	handle json.RawMessage
@@ -82,26 +101,46 @@ func (s *Server) layers(ctx context.Context) []layer {
 
 // watchDisk ends containers that have more on the disk than they may, until ctx ends.
 func (s *Server) watchDisk(ctx context.Context) {
-	tick := time.NewTicker(diskLook)
-	defer tick.Stop()
-	var last, next time.Time // the last look, and when another may be
-	var had skerry.Bytes     // what was free then
-	for {
-		free, ok := freeAt(s.opt.Dir)
-		now := time.Now()
-		if now.After(next) && (!ok || free < had-diskSlack || now.Sub(last) >= diskEvery) {
-			for _, l := range s.layers(ctx) {
-				s.holdLayer(ctx, l)
-			}
-			took := time.Since(now)
-			last, had, next = now, free, now.Add(took*diskPart)
+	s.disk.watch(ctx, func() (skerry.Bytes, bool) { return freeAt(s.opt.Dir) }, func() (held bool) {
+		for _, l := range s.layers(ctx) {
+			held = true
+			s.holdLayer(ctx, l)
 		}
-		had = max(had, free) // what others freed in between is no room to hide in
+		return held
+	})
+}
+
+// watch calls measure when it is time to, until ctx ends. That says whether there is a container that is held to a share: while there is
+// none, nothing looks what is free.
+func (d *diskShares) watch(ctx context.Context, freeNow func() (skerry.Bytes, bool), measure func() (held bool)) {
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	var last, next time.Time // the last measurement, and when another may be
+	var had skerry.Bytes     // what was free then
+	look := diskLook
+	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-d.started:
+			if look == diskLook {
+				continue // it looks already
+			}
+			look = diskLook
 		case <-tick.C:
+			free, ok := freeNow()
+			now := time.Now()
+			if now.After(next) && (!ok || free < had-diskSlack || now.Sub(last) >= diskEvery) {
+				look = diskEvery // also in time for a limit that a running container is given
+				if measure() {
+					look = diskLook
+				}
+				took := time.Since(now)
+				last, had, next = now, free, now.Add(took*diskPart)
+			}
+			had = max(had, free) // what others freed in between is no room to hide in
 		}
+		tick.Reset(look)
 	}
 }
 
@@ -139,7 +178,7 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 			skerry.Bytes(l.most.Bytes))
 	}
 	s.mu.Lock()
-	s.overDisk[handle.ID] = why
+	s.disk.over[handle.ID] = why
 	s.mu.Unlock()
 	s.opt.Log.Info("a container has too much on the disk", "instance", string(handle.Instance), "container", handle.Container, "why", why)
 	if err := driver.Stop(ctx, handle, 0); err != nil && ctx.Err() == nil {
@@ -152,8 +191,8 @@ func (s *Server) holdLayer(ctx context.Context, l layer) {
 func (s *Server) endOf(ctx context.Context, d runtime.Driver, h runtime.Handle, e runtime.Exit) wire.Exit {
 	exit := exitOf(e)
 	s.mu.Lock()
-	why, over := s.overDisk[h.ID]
-	delete(s.overDisk, h.ID)
+	why, over := s.disk.over[h.ID]
+	delete(s.disk.over, h.ID)
 	s.mu.Unlock()
 	if !over {
 		return exit

@@ -6,9 +6,12 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/diskuse"
 	"skerry.dev/skerry/runtime"
 )
@@ -38,11 +41,58 @@ func TestLayerThatIsElsewhere(t *testing.T) {
 		{runtime.Layer{Bytes: 1, Inodes: 11}, "more than 10 files"},
 	} {
 		stopped := false
-		s := &Server{drivers: map[string]runtime.Driver{"x": elsewhere{says: c.says, stopped: &stopped}}, overDisk: map[runtime.TaskID]string{}}
+		s := &Server{drivers: map[string]runtime.Driver{"x": elsewhere{says: c.says, stopped: &stopped}}, disk: newDiskShares()}
 		s.opt.Log = slog.New(slog.DiscardHandler)
 		s.holdLayer(t.Context(), layer{handle: []byte(`{"id": "a", "driver": "x"}`), most: diskuse.Use{Bytes: 1 << 20, Files: 10}})
-		if why := s.overDisk["a"]; stopped != (c.why != "") || !strings.HasPrefix(why, c.why) || stopped && why == "" {
+		if why := s.disk.over["a"]; stopped != (c.why != "") || !strings.HasPrefix(why, c.why) || stopped && why == "" {
 			t.Errorf("%+v: %v, %q", c.says, stopped, why)
 		}
 	}
+}
+
+// TestDiskIsWatchedForContainers shows on a simulated clock that nothing looks at the disk while no container is held to a share of it, and
+// that one that was started is measured within a second of writing.
+func TestDiskIsWatchedForContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		shares, done := newDiskShares(), make(chan struct{})
+		var held atomic.Bool
+		var free, looks, measured atomic.Int64
+		free.Store(int64(skerry.GiB))
+		go func() {
+			defer close(done)
+			shares.watch(ctx, func() (skerry.Bytes, bool) { looks.Add(1); return skerry.Bytes(free.Load()), true },
+				func() bool { measured.Add(1); return held.Load() })
+		}()
+		during := func(f time.Duration) (l, m int64) {
+			l, m = looks.Load(), measured.Load()
+			time.Sleep(f)
+			synctest.Wait()
+			return looks.Load() - l, measured.Load() - m
+		}
+		for range 2 {
+			during(diskEvery + diskLook) // what is left of a minute in which there was one
+			if l, _ := during(time.Hour); l > int64(time.Hour/diskEvery) {
+				t.Errorf("the disk was looked at %d times in an hour without a container", l)
+			}
+			held.Store(true)
+			shares.wake()
+			for range 3 {
+				during(10 * diskLook)
+				free.Add(-int64(diskSlack) - 1)
+				if _, m := during(diskLook); m != 1 {
+					t.Errorf("measured %d times when a container had written", m)
+				}
+			}
+			if l, m := during(time.Hour); l != int64(time.Hour/diskLook) || m < 59 || m > 61 {
+				t.Errorf("with a container the disk was looked at %d times in an hour, and measured %d times", l, m)
+			}
+			shares.wake()
+			during(diskLook)
+			held.Store(false)
+			free.Store(int64(skerry.GiB))
+		}
+		cancel()
+		<-done
+	})
 }

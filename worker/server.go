@@ -53,8 +53,9 @@ type Voter interface {
 	Term() uint64
 	// Lease answers a lease of the cluster, which is at an address.
 	Lease(l *wire.Lease, from string) *wire.Promise
-	// Run offers the vote while the cluster is out of touch, until ctx ends. chosen is called when some candidate leads.
-	Run(ctx context.Context, connected func() bool, chosen func())
+	// Run offers the vote while the cluster is out of touch, until ctx ends. It looks whether that is so when it begins and after each
+	// signal of lost. chosen is called when some candidate leads.
+	Run(ctx context.Context, connected func() bool, lost <-chan struct{}, chosen func())
 }
 
 // ServerOptions set up a worker server.
@@ -132,11 +133,10 @@ type Server struct {
 	mu     sync.Mutex
 	order  *wire.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
-	// overDisk says why tasks are being ended that have too much on the disk; protected by mu.
-	overDisk map[runtime.TaskID]string
-	probes   map[skerry.InstanceID]probeTimes
-	doubts   doubts
-	work     atomic.Pointer[tier.Work] // nil before the first
+	disk   diskShares
+	probes map[skerry.InstanceID]probeTimes
+	doubts doubts
+	work   atomic.Pointer[tier.Work] // nil before the first
 }
 
 // activity is what goes on for one instance outside the core.
@@ -153,7 +153,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	}
 	server := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal),
 		started: time.Now(),
-		active:  map[skerry.InstanceID]*activity{}, overDisk: map[runtime.TaskID]string{}, net: newAttachments(opt.Network),
+		active:  map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
 		endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1),
 		measuring: make(chan struct{}, measuringAtOnce)}
 	var err error
@@ -368,6 +368,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		<-ctx.Done()
 		return nil
 	}
+	lost := make(chan struct{}, 1)
 	config := tier.UpConfig{
 		Member: s.opt.Member, Addrs: s.opt.Addrs, Boot: s.opt.Boot, Machine: s.opt.Machine, Version: s.opt.Version, Log: s.opt.Log,
 		Sets: func() []wire.SetAck {
@@ -386,9 +387,15 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			}
 		},
 		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
-		Down:  func(heard time.Duration) { l.Post(core.ParentDown{Heard: time.Now().Add(-heard)}) },
-		HTTP:  http.HandlerFunc(s.ServeHTTP),
-		Held:  func() time.Duration { return s.Role.Held("") },
+		Down: func(heard time.Duration) {
+			select {
+			case lost <- struct{}{}:
+			default: // it was not seen yet
+			}
+			l.Post(core.ParentDown{Heard: time.Now().Add(-heard)})
+		},
+		HTTP: http.HandlerFunc(s.ServeHTTP),
+		Held: func() time.Duration { return s.Role.Held("") },
 	}
 	if s.opt.Voter != nil {
 		config.Term, config.Lease = s.opt.Voter.Term, s.opt.Voter.Lease
@@ -405,7 +412,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 			s.opt.Voter.Run(work.Ctx, func() bool {
 				ok, _ := up.Connected()
 				return ok
-			}, up.Hurry)
+			}, lost, up.Hurry)
 		})
 	}
 	return up.Run(ctx)

@@ -332,15 +332,16 @@ func (s *Candidate) Tick(now time.Time) {
 	}
 }
 
-// Wake is when Tick has something to do.
-func (s *Candidate) Wake(now time.Time) time.Time {
-	switch {
-	case s.state == Leading && s.holder.free() && len(s.holder.followers) == 0:
-		return time.Time{}
-	case s.state == Standing && len(s.offers) == 0:
-		return time.Time{}
+// Asleep reports whether Tick does nothing, however late it becomes, until something else is called. If not, it is to be called each
+// TTL/60.
+func (s *Candidate) Asleep() bool {
+	switch s.state {
+	case Leading:
+		return s.holder.free() && len(s.holder.followers) == 0 && !s.holder.changed
+	case Standing:
+		return len(s.offers) == 0 && s.enough.IsZero() // nor were votes asked for: that comes after enough
 	}
-	return now.Add(s.opt.TTL / 60)
+	return false
 }
 
 // Writes reports whether what is written now may come to be acknowledged.

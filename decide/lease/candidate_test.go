@@ -59,3 +59,40 @@ func TestOldCopyDoesNotStand(t *testing.T) {
 		}
 	}
 }
+
+// TestGoneLeavesWorkToDo: a candidate whose last voter has gone sleeps only once it has given up what it had begun with that vote. Else the
+// next voter would find it late, or asking out of turn.
+func TestGoneLeavesWorkToDo(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	successor := New(Options{Me: wire.LeaseCandidate{Name: "b"}, TTL: ttl, Patience: patience})
+	successor.SetBooks(Books{LeaseTerm: 2, Revision: 5, Voters: []string{"w"}, Order: []string{"a", "b"}})
+	offer := func() {
+		t.Helper()
+		successor.Offered(now, "w", &wire.Vote{Term: 2, Holder: "a", LeaseTerm: 2, LeaseHolder: "a", InSync: []wire.LeaseCandidate{{Name: "b"}}})
+	}
+	asleep := func(what string, want bool) {
+		t.Helper()
+		if successor.Asleep() != want {
+			t.Errorf("%s: asleep %v", what, !want)
+		}
+	}
+	asleep("nobody is there", true)
+	offer()
+	asleep("there is a vote", false)
+	successor.Gone("w")
+	asleep("it waits for its turn", false)
+	successor.Tick(now)
+	asleep("its turn is over", true)
+	offer()
+	now = now.Add(successor.delay())
+	successor.Tick(now)
+	if out := successor.Take(); len(out) != 1 || successor.asked == 0 {
+		t.Fatalf("it asked for %d votes in term %d", len(out), successor.asked)
+	}
+	successor.Gone("w")
+	asleep("an answer could come", false)
+	now = now.Add(ttl / 2)
+	successor.Tick(now)
+	successor.Tick(now)
+	asleep("it has given up", true)
+}

@@ -26,7 +26,7 @@ func (w *world) leader() *candidate {
 // every step one candidate at most leads in a term, no term goes back, and whoever leads has everything that was acknowledged before. When
 // all is mended one candidate leads, the others follow, and writes are acknowledged.
 func TestChaos(t *testing.T) {
-	seeds, took := 100, 0
+	seeds, took, slept := 100, 0, map[State]int{}
 	if testing.Short() {
 		seeds = 30
 	}
@@ -85,9 +85,15 @@ func TestChaos(t *testing.T) {
 			w.fault("nobody writes when all is mended:%s", text)
 		}
 		took += w.took
+		for state, n := range w.slept {
+			slept[state] += n
+		}
 		for _, f := range w.faults {
 			t.Fatalf("seed %d: %s", seed, f)
 		}
+	}
+	if slept[Leading] == 0 || slept[Standing] == 0 {
+		t.Errorf("nobody had nothing to do: %v", slept)
 	}
 	if took < seeds {
 		t.Errorf("only %d elections in %d worlds", took, seeds)

@@ -28,6 +28,7 @@ type world struct {
 	faults     []string
 	took       int  // candidates that began to lead by votes
 	calm       bool // no workers come or go
+	slept      map[State]int
 }
 
 type happening struct {
@@ -78,7 +79,8 @@ type voter struct {
 const ttl, patience = 5 * time.Second, time.Second
 
 func newWorld(seed uint64, workers int, drift float64) *world {
-	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), candidates: map[string]*candidate{}, workers: map[string]*voter{}, cut: map[string]bool{}, terms: map[uint64]string{}}
+	w := &world{rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), candidates: map[string]*candidate{},
+		workers: map[string]*voter{}, cut: map[string]bool{}, terms: map[uint64]string{}, slept: map[State]int{}}
 	clock := func() float64 { return 1 + drift*(2*w.rng.Float64()-1) }
 	var voters []string
 	for i := range workers {
@@ -288,7 +290,7 @@ func (s *candidate) tick() {
 	if s.core.State() == Standing {
 		s.core.SetBooks(s.books())
 	}
-	s.core.Tick(s.now())
+	s.sleepOrTick()
 	s.flush()
 	switch s.core.State() {
 	case Leading:
@@ -310,6 +312,29 @@ func (s *candidate) tick() {
 					s.w.pass(s.name, name, func() { s.w.candidates[name].follow(s) })
 				}
 			}
+		}
+	}
+}
+
+// sleepOrTick calls Tick as whoever runs the core does: not while it is asleep. Then a twin that is ticked, also much later, must stay as
+// it is.
+func (s *candidate) sleepOrTick() {
+	if !s.core.Asleep() {
+		s.core.Tick(s.now())
+		return
+	}
+	s.w.slept[s.core.State()]++
+	for _, later := range []time.Duration{0, 100 * ttl} {
+		twin := *s.core
+		if s.core.holder != nil {
+			h := *s.core.holder
+			twin.holder = &h
+		}
+		before := fmt.Sprintf("%+v %+v", twin, twin.holder)
+		holder := twin.holder
+		twin.Tick(s.now().Add(later))
+		if after := fmt.Sprintf("%+v %+v", twin, holder); after != before {
+			s.w.faults = append(s.w.faults, fmt.Sprintf("%s was asleep and had something to do:\n%s\n%s", s.name, before, after))
 		}
 	}
 }

@@ -455,20 +455,32 @@ func (o *Leadership) Lost(ctx context.Context) error {
 func (o *Leadership) Run(ctx context.Context) error {
 	tick := time.NewTicker(o.opt.TTL / 60)
 	defer tick.Stop()
+	ticks := true
 	review := time.NewTicker(time.Second)
 	defer review.Stop()
 	for {
 		o.mu.Lock()
 		standing := o.core != nil && o.core.State() != lease.Leading
+		asleep, changed := o.core == nil || o.core.Asleep(), o.changed
 		o.mu.Unlock()
 		if standing {
 			if err := o.stand(ctx); err != nil {
 				return err
 			}
+			continue
+		}
+		if asleep && ticks {
+			tick.Stop()
+		} else if !asleep && !ticks {
+			tick.Reset(o.opt.TTL / 60)
+		}
+		if ticks = !asleep; ticks {
+			changed = nil // the next tick sees it
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changed:
 		case <-review.C:
 			if err := o.review(ctx); err != nil && ctx.Err() == nil {
 				o.opt.Log.Warn("succession", "err", err)

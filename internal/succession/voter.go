@@ -133,10 +133,14 @@ func (b *Voter) Candidates() (out []string) {
 	return out
 }
 
-// Run offers the vote to all candidates whenever the cluster is out of touch, until ctx ends. chosen is called when one of them leads.
-func (b *Voter) Run(ctx context.Context, connected func() bool, chosen func()) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
+// offerEvery is how often the vote is offered, to candidates that could not be reached or have hung up.
+const offerEvery = 250 * time.Millisecond
+
+// Run offers the vote to all candidates whenever the cluster is out of touch, until ctx ends. lost, of capacity 1, says that it may be from
+// now on: nothing ticks while it is not. chosen is called when one of them leads.
+func (b *Voter) Run(ctx context.Context, connected func() bool, lost <-chan struct{}, chosen func()) {
+	next := time.NewTimer(offerEvery) // a worker that has just started is not out of touch yet
+	defer next.Stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	offering := map[string]bool{}
@@ -147,10 +151,13 @@ func (b *Voter) Run(ctx context.Context, connected func() bool, chosen func()) {
 			return
 		case addr := <-ended:
 			delete(offering, addr)
-		case <-tick.C:
+		case <-lost:
+			next.Reset(0)
+		case <-next.C:
 			if connected() {
-				continue
+				continue // until lost
 			}
+			next.Reset(offerEvery)
 			for _, addr := range b.Candidates() {
 				if offering[addr] {
 					continue
