@@ -283,15 +283,15 @@ func recipientsOf(cmd *cobra.Command, to []string, seal *sealFlags) (out []seali
 func writeWhole(cmd *cobra.Command, name string, snapshot io.Reader, to []sealing.Recipient) error {
 	from := &source{Reader: snapshot}
 	what, left := name, "there is no new file"
-	n, err := int64(0), error(nil)
+	size, err := int64(0), error(nil)
 	if name == "" {
 		what, left = "standard output", "what was written is incomplete and unusable"
-		n, err = sealTo(cmd.OutOrStdout(), from, to)
+		size, err = sealTo(cmd.OutOrStdout(), from, to)
 	} else {
-		n, err = newFile(name, from, to)
+		size, err = newFile(name, from, to)
 	}
 	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", n)
+		fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", size)
 		return nil
 	}
 	if why := from.err.Load(); why != nil {

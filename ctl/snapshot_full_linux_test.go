@@ -73,7 +73,7 @@ func TestExportToFullDisk(t *testing.T) {
 				t.Errorf("full %s, %s: %v", what, protected, err)
 			}
 			if after := files(); len(after) != len(before) || after["db.snapshot"] != "the one of yesterday" {
-				t.Errorf("full %s, %s: %d files became %d, and db.snapshot has %.40q", what, protected, len(before), len(after), after["db.snapshot"])
+				t.Errorf("full %s, %s: %d files became %d: %.40q", what, protected, len(before), len(after), after["db.snapshot"])
 			}
 			for n := range before {
 				if err := os.Remove(filepath.Join(dir, n)); err != nil {
@@ -83,8 +83,9 @@ func TestExportToFullDisk(t *testing.T) {
 			if err := writeWhole(cmd, name, bytes.NewReader(content), to); err != nil {
 				t.Errorf("with room again, %s: %v", protected, err)
 			}
-			if got := files(); len(got) != 1 || to == nil && got["db.snapshot"] != string(content) || len(got["db.snapshot"]) < len(content) {
-				t.Errorf("with room again, %s: %d files, one of %d bytes", protected, len(got), len(got["db.snapshot"]))
+			after := files()
+			if got := after["db.snapshot"]; len(after) != 1 || to == nil && got != string(content) || len(got) < len(content) {
+				t.Errorf("with room again, %s: %d files, one of %d bytes", protected, len(after), len(got))
 			}
 		}
 	}
@@ -101,6 +102,6 @@ func TestExportToFullStandardOutput(t *testing.T) {
 	cmd.SetOut(full)
 	err = writeWhole(cmd, "", strings.NewReader("what is in it"), nil)
 	if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeFull || !strings.Contains(e.Hint, "incomplete") {
-		t.Errorf("%v", err)
+		t.Errorf("a full standard output: %v", err)
 	}
 }
