@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	sealing "filippo.io/age"
@@ -278,30 +280,50 @@ func recipientsOf(cmd *cobra.Command, to []string, seal *sealFlags) (out []seali
 }
 
 // writeWhole writes a file that has its name only when all is in it; "" is the standard output.
-func writeWhole(cmd *cobra.Command, name string, from io.Reader, to []sealing.Recipient) error {
-	out := cmd.OutOrStdout()
-	var file *os.File
-	if name != "" {
-		var err error
-		if file, err = os.CreateTemp(filepath.Dir(name), ".skerry-snapshot-"); err != nil {
-			return err
-		}
-		defer os.Remove(file.Name())
-		defer file.Close()
-		out = file
+func writeWhole(cmd *cobra.Command, name string, snapshot io.Reader, to []sealing.Recipient) error {
+	from := &source{Reader: snapshot}
+	what, left := name, "there is no new file"
+	size, err := int64(0), error(nil)
+	if name == "" {
+		what, left = "standard output", "what was written is incomplete and unusable"
+		size, err = sealTo(cmd.OutOrStdout(), from, to)
+	} else {
+		size, err = newFile(name, from, to)
 	}
-	n, err := sealTo(out, from, to)
-	if err == nil && file != nil {
-		if err = errors.Join(file.Sync(), file.Close()); err == nil {
-			err = os.Rename(file.Name(), name)
-		}
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", size)
+		return nil
 	}
+	if why := from.err.Load(); why != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot cannot be read to its end: %w", *why).WithHint("try again; %s", left)
+	}
+	var at *fs.PathError // of the temporary file
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return skerry.Errorf(skerry.CodeFull, "%s has no room for the snapshot: %w", what, err).
+			WithHint("make room there, or write it elsewhere; %s", left)
+	}
+	return skerry.Errorf(skerry.CodeUnavailable, "the snapshot cannot be written to %s: %w", what, err).
+		WithHint("write it elsewhere; %s", left)
+}
+
+func newFile(name string, from io.Reader, to []sealing.Recipient) (int64, error) {
+	file, err := os.CreateTemp(filepath.Dir(name), ".skerry-snapshot-")
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot file is incomplete: %v",
-			err).WithHint("try again; the partial file is unusable")
+		return 0, err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", n)
-	return nil
+	defer os.Remove(file.Name())
+	defer file.Close()
+	n, err := sealTo(file, from, to)
+	if err == nil {
+		err = errors.Join(file.Sync(), file.Close())
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	return n, err
 }
 
 func sealTo(out io.Writer, from io.Reader, to []sealing.Recipient) (int64, error) {
@@ -313,7 +335,10 @@ func sealTo(out io.Writer, from io.Reader, to []sealing.Recipient) (int64, error
 		return 0, err
 	}
 	n, err := io.Copy(w, from)
-	return n, errors.Join(err, w.Close())
+	if err != nil {
+		return n, err // without its end nobody takes it for whole
+	}
+	return n, w.Close()
 }
 
 func (a *app) importCommand() *cobra.Command {

@@ -97,6 +97,17 @@ func TestSealedSnapshots(t *testing.T) {
 	if err := writeWhole(cmd, filepath.Join(dir, "broken"), io.MultiReader(strings.NewReader("x"), broken{}), nil); err == nil {
 		t.Error("a stream that broke off was written")
 	}
+	var partial bytes.Buffer
+	cmd.SetOut(&partial)
+	err = writeWhole(cmd, "", io.MultiReader(strings.NewReader(content), broken{}), []sealing.Recipient{key.Recipient()})
+	if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeUnavailable || !strings.Contains(e.Hint, "incomplete") {
+		t.Errorf("a stream that broke off, on standard output: %v", err)
+	}
+	if in, err := sealing.Decrypt(&partial, key); err == nil {
+		if got, err := io.ReadAll(in); err == nil {
+			t.Errorf("the first %d bytes of it are taken for whole", len(got))
+		}
+	}
 	left, err := filepath.Glob(filepath.Join(dir, "*broken*"))
 	hidden, _ := filepath.Glob(filepath.Join(dir, ".skerry-*"))
 	if err != nil || len(left)+len(hidden) > 0 {

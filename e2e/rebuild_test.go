@@ -3,21 +3,28 @@
 package e2e
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
 // TestRebuild deletes a cluster's data. From a backup that is older than its worker the site is rebuilt: the worker comes back by its
-// certificate, what the root placed and what the site had of its own runs on, and both can be governed again.
+// certificate, what the root placed and what the site had of its own runs on, and both can be governed again. Snapshots that the worker
+// keeps are listed again.
 func TestRebuild(t *testing.T) {
 	p := newProcesses(t, "worker")
 	do := func(args ...string) {
@@ -44,6 +51,23 @@ func TestRebuild(t *testing.T) {
 	}
 	apply("https://127.0.6.1:7480", p.data("root"), "global", 2)
 	apply("https://127.0.6.1:7481", p.data("cluster"), "own", 2)
+	// Of an application that is gone, its volume and a snapshot of it are left.
+	c := login(t, "https://127.0.6.1:7481", p.data("cluster"))
+	defer c.Close()
+	applied(t, c, "gone", bytes.Replace(sleeping("gone", 1, 0), []byte(`"env"`), []byte(`"volumes":[{"name":"data","local":{}}],"env"`), 1), 1)
+	gone := spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "gone"}, Service: "web"}}
+	if _, err := c.TakeSnapshot(t.Context(), gone, 0); err != nil {
+		t.Fatal(err)
+	}
+	snapshots, err := c.Snapshots(t.Context(), "")
+	if err != nil || len(snapshots) != 1 {
+		t.Fatalf("%d snapshots are listed, %v", len(snapshots), err)
+	}
+	snap := snapshots[0]
+	if err := c.DeleteApp(t.Context(), gone.Service.App); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it has ended", func() bool { return len(nativePIDs(t, p.data("worker"))) == 4 })
 	before := nativePIDs(t, p.data("worker"))
 	if len(before) != 4 {
 		t.Fatalf("%d processes run", len(before))
@@ -80,6 +104,16 @@ func TestRebuild(t *testing.T) {
 	}
 	if after := nativePIDs(t, p.data("worker")); !maps.Equal(after, before) {
 		t.Errorf("processes %v became %v", before, after)
+	}
+	again := login(t, "https://127.0.6.1:7481", p.data("people"))
+	defer again.Close()
+	if list, err := again.Snapshots(t.Context(), ""); err != nil || !reflect.DeepEqual(list, snapshots) {
+		t.Errorf("the site lists %+v, want %+v; %v", list, snapshots, err)
+	}
+	if from, _, err := again.OpenSnapshot(t.Context(), snap.ID); err != nil {
+		t.Error(err)
+	} else if file, err := io.ReadAll(from); err != nil || from.Close() != nil || fmt.Sprintf("%x", sha256.Sum256(file)) != snap.SHA256 {
+		t.Errorf("of the snapshot %d bytes can be read, not those that were taken; %v", len(file), err)
 	}
 	apply("https://127.0.6.1:7481", p.data("people"), "own", 3)
 	apply("https://127.0.6.1:7480", p.data("root"), "global", 1)

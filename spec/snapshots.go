@@ -46,6 +46,14 @@ func ParseSnapshotKey(key string) (id SnapshotID, ok bool) {
 	return id, ok && id.Check() == nil
 }
 
+// KeptSnapshot is what a site tells a worker of a snapshot that it is to keep. The worker needs no more of it than its key; a site that has
+// lost its store finds its record of the snapshot in it, and sees by the seal that it was this site which had it kept there. Sites of
+// earlier versions send the id in its place.
+type KeptSnapshot struct {
+	Record []byte `json:"record" cbor:"1,keyasint"` // a Snapshot in JSON
+	Seal   []byte `json:"seal,omitempty" cbor:"2,keyasint,omitempty"`
+}
+
 // SnapshotState says how far a snapshot is.
 type SnapshotState string
 

@@ -15,10 +15,7 @@ func (c *Codec) Seal(key []byte, child string, value []byte) []byte {
 		return nil
 	}
 	a.Seal = nil
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(child + "/"))
-	mac.Write(c.Marshal(&a))
-	return mac.Sum(nil)
+	return c.seal(key, child, &a)
 }
 
 // Sealed reports whether an assignment that a child holds has the seal of who has the key.
@@ -30,14 +27,31 @@ func (c *Codec) Sealed(key []byte, child string, value []byte) bool {
 // SealVolumes gives the same of volumes that a child is to keep, and SealedVolumes reports whether what it holds of them has that seal.
 func (c *Codec) SealVolumes(key []byte, child string, k spec.KeptVolumes) []byte {
 	k.Seal = nil
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte("volumes/" + child + "/"))
-	mac.Write(c.Marshal(&k))
-	return mac.Sum(nil)
+	return c.seal(key, "volumes/"+child, &k)
 }
 
 // SealedVolumes reads what a child holds of volumes that it keeps. It reports false unless it has the seal of who has the key.
 func (c *Codec) SealedVolumes(key []byte, child string, value []byte) (k spec.KeptVolumes, ok bool) {
 	err := c.Unmarshal(value, &k)
 	return k, err == nil && len(key) > 0 && len(k.Seal) > 0 && hmac.Equal(k.Seal, c.SealVolumes(key, child, k))
+}
+
+// SealSnapshot gives the same of a snapshot that a child is to keep, by its record.
+func (c *Codec) SealSnapshot(key []byte, child string, record []byte) []byte {
+	return c.seal(key, "snapshot/"+child, &spec.KeptSnapshot{Record: record})
+}
+
+// SealedSnapshot reads the record in what a child holds of a snapshot that it keeps. It reports false unless that has the seal of who has
+// the key.
+func (c *Codec) SealedSnapshot(key []byte, child string, value []byte) (record []byte, ok bool) {
+	var k spec.KeptSnapshot
+	err := c.Unmarshal(value, &k)
+	return k.Record, err == nil && len(key) > 0 && len(k.Seal) > 0 && hmac.Equal(k.Seal, c.SealSnapshot(key, child, k.Record))
+}
+
+func (c *Codec) seal(key []byte, child string, v any) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(child + "/"))
+	mac.Write(c.Marshal(v))
+	return mac.Sum(nil)
 }

@@ -91,7 +91,7 @@ func New(opt Options) *Core {
 	core.queue = &queue{lifecycle: core.lifecycle, find: core.find, rebuild: core.rebuilder.rebuild}
 	holds.admission, holds.uplink = &core.opt.Admission, uplink.New(core.Up, opt.ReportEvery)
 	core.detect = detect.New(detect.Options{LostAfter: opt.LostAfter, StartGrace: opt.StartGrace}, lookout{core.overlay})
-	core.volumes = volumes.New(disks{holds, core.lifecycle.sealVolumes})
+	core.volumes = volumes.New(disks{holds, core.lifecycle.sender})
 	core.trust = trust.New(witnesses{core.overlay})
 	return core
 }

@@ -96,10 +96,15 @@ func TestMadeUpAssignments(t *testing.T) {
 	}
 }
 
-// exchange connects worker w to the site, and has both say all they have to say.
-func exchange(c *Core, now time.Time, runs *reconcile.Source, held *reconcile.Replica) {
+// exchange connects worker w to the site, and has both say all they have to say. It gives what the site writes and tells meanwhile.
+func exchange(c *Core, now time.Time, runs *reconcile.Source, held *reconcile.Replica) (all wire.Effects) {
+	step := func(msg any) []wire.Outgoing {
+		fx := c.Step(now, msg)
+		all.Writes, all.Events = append(all.Writes, fx.Writes...), append(all.Events, fx.Events...)
+		return fx.Sends
+	}
 	hello := &wire.Hello{Name: "w", Sets: []wire.SetAck{held.State(), {Set: members.Observed, Incarnation: runs.Incarnation(), Gen: runs.Gen()}}}
-	down := c.Step(now, ChildUp{Hello: hello}).Sends
+	down := step(ChildUp{Hello: hello})
 	runs.Connect(now, wire.SetAck{Set: members.Observed})
 	up := runs.Next(now)
 	for range 20 {
@@ -112,8 +117,9 @@ func exchange(c *Core, now time.Time, runs *reconcile.Source, held *reconcile.Re
 		}
 		down = nil
 		for _, m := range up {
-			down = append(down, c.Step(now, ChildFrame{Name: "w", Msg: m}).Sends...)
+			down = append(down, step(ChildFrame{Name: "w", Msg: m})...)
 		}
 		up = nil
 	}
+	return all
 }

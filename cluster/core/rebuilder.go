@@ -28,7 +28,7 @@ type rebuilder struct {
 	intake  *intake
 	rebuild *autonomy.Rebuild
 	opt     *Options
-	// unclear are volumes that workers keep from before and that are not taken up, by worker and key, of which that was told.
+	// unclear are volumes and snapshots that workers keep from before and that are not taken up, by worker and key; events have named them.
 	unclear map[string]map[string]bool
 }
 
@@ -60,53 +60,85 @@ func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.E
 	}
 }
 
-// unclearMost is how many volumes of one worker are named that are not taken up. Further ones of it are not looked at: a worker that says
-// it keeps very many would fill the site's events, and its time.
+// unclearMost is how many volumes and snapshots of one worker are named that are not taken up. Further ones of it are not looked at: a
+// worker that says it keeps very many would fill the site's events, and its time.
 const unclearMost = 64
 
-// findVolumes takes up the volumes that a worker keeps and this store does not know: it was lost, or is an older backup. They are nobody's
-// until an application of their name comes back; absence removes nothing.
-func (sv *rebuilder) findVolumes(now time.Time, child *members.Child, fx *wire.Effects) {
-	if len(sv.unclear[child.Name]) == unclearMost {
-		return
-	}
+// notShown is why what is kept without this site's seal is not taken up.
+const notShown = "it is not shown that this site had a worker keep it there"
+
+// findKept takes up the volumes and snapshots that a worker keeps and this store does not know: it was lost, or is an older backup. Volumes
+// are nobody's until an application of their name comes back; absence removes nothing.
+func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effects) {
 	orphans, known := child.Desired.Orphans()
 	if !known {
 		return
 	}
-	if sv.unclear[child.Name] == nil {
-		sv.unclear[child.Name] = map[string]bool{}
+	worker := child.Name
+	if sv.unclear[worker] == nil {
+		sv.unclear[worker] = map[string]bool{}
 	}
-	unclear := sv.unclear[child.Name]
-	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
-		if len(unclear) == unclearMost {
+	unclear := sv.unclear[worker]
+	looks := func(key string) bool { return !unclear[key] && len(unclear) < unclearMost }
+	leave := func(key, reason, what, why string) {
+		if why == "" {
 			return
 		}
-		claim, ok := spec.ParseVolumeKey(held.Key)
-		if !ok || unclear[held.Key] {
-			continue
+		unclear[key] = true
+		text := "worker " + worker + " keeps " + what + " from before, not taken up: " + why
+		if len(unclear) == unclearMost {
+			text += "; nor are others that it keeps, which are not named"
 		}
-		leave := func(why string) {
-			unclear[held.Key] = true
-			text := "worker " + child.Name + " keeps volumes " + claim.String() + " from before, which are not taken up: " + why
-			if len(unclear) == unclearMost {
-				text += "; nor are others that it keeps, which are not named"
-			}
-			sv.siteEvent(fx, now, wire.EventWarning, "VolumesLeft", text, child.Name)
-		}
-		k, sealed := sv.codec.SealedVolumes(sv.sealKey(), child.Name, held.Value)
-		switch {
-		case !sealed || k.Claim() != claim:
-			leave("it is not shown that this site had them kept there")
-		case !volumes.TakeUp(sv.volumes, now, claim, child.Name, k.Org):
-			leave("there are others of that name")
-		default:
-			sv.Apps.SetBesides(k.Org, sv.volumes.Besides(k.Org))
-			sv.siteEvent(fx, now, wire.EventWarning, "VolumesFound", "worker "+child.Name+" keeps volumes "+claim.String()+
-				", which this site's store did not know; an application of that name uses them again, and "+
-				"`skerry delete volume` deletes them", child.Name)
+		sv.siteEvent(fx, now, wire.EventWarning, reason, text, worker)
+	}
+	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
+		if claim, ok := spec.ParseVolumeKey(held.Key); ok && looks(held.Key) {
+			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, worker, claim, held.Value, fx))
 		}
 	}
+	found, orgs := 0, map[string]bool{}
+	for _, held := range orphans { // after all volumes: snapshots of an earlier version, without seals, may be very many
+		if id, ok := spec.ParseSnapshotKey(held.Key); ok && looks(held.Key) {
+			org, why := sv.findSnapshot(worker, id, held.Value)
+			leave(held.Key, "SnapshotsLeft", "snapshot "+string(id), why)
+			if why == "" {
+				found++
+				orgs[org] = true
+			}
+		}
+	}
+	for _, org := range slices.Sorted(maps.Keys(orgs)) {
+		sv.countBesides(org)
+	}
+	if found > 0 {
+		text := fmt.Sprintf("worker %s keeps %d snapshots that this site's store did not know", worker, found)
+		sv.siteEvent(fx, now, wire.EventWarning, "SnapshotsFound", text+"; `skerry get snapshots` lists them again", worker)
+	}
+}
+
+// findVolumes takes up volumes that a worker keeps, or returns why not.
+func (sv *rebuilder) findVolumes(now time.Time, worker string, claim spec.VolumeClaim, value []byte, fx *wire.Effects) (left string) {
+	k, sealed := sv.codec.SealedVolumes(sv.sealKey(), worker, value)
+	if !sealed || k.Claim() != claim {
+		return notShown
+	}
+	if !volumes.TakeUp(sv.volumes, now, claim, worker, k.Org) {
+		return "there are others of that name"
+	}
+	sv.countBesides(k.Org)
+	sv.siteEvent(fx, now, wire.EventWarning, "VolumesFound", "worker "+worker+" keeps volumes "+claim.String()+
+		", which this site's store did not know; an application of that name uses them again, and "+
+		"`skerry delete volume` deletes them", worker)
+	return ""
+}
+
+// findSnapshot takes up a snapshot that a worker keeps, and gives its organisation, or why not.
+func (sv *rebuilder) findSnapshot(worker string, id spec.SnapshotID, value []byte) (org, left string) {
+	record, sealed := sv.codec.SealedSnapshot(sv.sealKey(), worker, value)
+	if !sealed {
+		return "", notShown
+	}
+	return volumes.TakeUpSnapshot(sv.volumes, id, worker, record)
 }
 
 func (sv *rebuilder) rebuildOne(now time.Time, worker string, assigned *spec.Assignment, obs *wire.Observation,

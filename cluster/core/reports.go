@@ -134,7 +134,7 @@ func (rp *reports) sweep(now time.Time, child *members.Child, fx *wire.Effects) 
 		}
 	}
 	rp.decideOrphans(child)
-	rp.rebuilder.findVolumes(now, child, fx)
+	rp.rebuilder.findKept(now, child, fx)
 	if len(rp.removing) == 0 {
 		return
 	}

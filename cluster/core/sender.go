@@ -47,11 +47,6 @@ func (s *sender) wasGiven(worker string, value []byte) bool {
 	return s.codec.Sealed(s.sealKey(), worker, value)
 }
 
-// sealVolumes shows later that this site has a worker keep volumes.
-func (s *sender) sealVolumes(worker string, k spec.KeptVolumes) []byte {
-	return s.codec.SealVolumes(s.sealKey(), worker, k)
-}
-
 // send puts the placement into its worker's desired set. What has ended is not told to a worker that does not have it: one that
 // took over a name would do the work again.
 func (s *sender) send(p *placement) {

@@ -88,14 +88,14 @@ func (b *books) forgetClaims(now time.Time, worker string, fx *wire.Effects) {
 
 // disks is what the claims of volumes see of a site.
 type disks struct {
-	b    *books
-	seal func(worker string, k spec.KeptVolumes) []byte
+	b      *books
+	sender *sender // seals what they are to keep
 }
 
 // Keep implements volumes.Site.
 func (d disks) Keep(worker string, v spec.VolumeClaim, org string) {
 	k := spec.KeptVolumes{Service: v.Service, Ordinal: v.Ordinal, Volume: v.Volume, Org: org}
-	k.Seal = d.seal(worker, k)
+	k.Seal = d.b.codec.SealVolumes(d.sender.sealKey(), worker, k)
 	_ = d.b.Children.Put(worker, v.Key(), d.b.codec.Marshal(&k)) // it is small
 }
 
@@ -103,8 +103,9 @@ func (d disks) Keep(worker string, v spec.VolumeClaim, org string) {
 func (d disks) Drop(worker string, v spec.VolumeClaim) { d.b.Children.Delete(worker, v.Key()) }
 
 // KeepSnapshot implements volumes.Site.
-func (d disks) KeepSnapshot(worker string, id spec.SnapshotID) {
-	_ = d.b.Children.Put(worker, id.Key(), d.b.codec.Marshal(string(id))) // it is small
+func (d disks) KeepSnapshot(worker string, id spec.SnapshotID, record []byte) {
+	k := spec.KeptSnapshot{Record: record, Seal: d.b.codec.SealSnapshot(d.sender.sealKey(), worker, record)}
+	_ = d.b.Children.Put(worker, id.Key(), d.b.codec.Marshal(&k)) // it is small
 }
 
 // DropSnapshot implements volumes.Site.

@@ -28,12 +28,34 @@ func (c *Claims) LoadSnapshot(value []byte) error {
 func (c *Claims) PutSnapshot(s spec.Snapshot) {
 	c.snaps[s.ID] = &s
 	c.changed = c.changed || s.Scheduled
-	data, err := json.Marshal(s)
+	c.site.Write(wire.Write{Key: SnapshotPrefix + string(s.ID), Value: keepSnapshot(c, &s)})
+}
+
+func keepSnapshot(c *Claims, s *spec.Snapshot) (record []byte) {
+	record, err := json.Marshal(s)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
 	}
-	c.site.Write(wire.Write{Key: SnapshotPrefix + string(s.ID), Value: data})
-	c.site.KeepSnapshot(string(s.Worker), s.ID)
+	c.site.KeepSnapshot(string(s.Worker), s.ID, record)
+	return record
+}
+
+// TakeUpSnapshot notes a snapshot of which this store does not know, by the record that its worker keeps beside it. It returns the
+// organisation of the snapshot, or why it is not taken up.
+func TakeUpSnapshot(c *Claims, id spec.SnapshotID, worker string, record []byte) (org, left string) {
+	var s spec.Snapshot
+	switch err := json.Unmarshal(record, &s); {
+	case err != nil:
+		return "", "its record cannot be read: " + err.Error()
+	case s.ID != id || string(s.Worker) != worker:
+		return "", "its record is that of another one"
+	case c.snaps[id] != nil:
+		return "", "there is another one of that name"
+	case s.State != spec.SnapshotReady:
+		return "", "nobody knows whether it was complete"
+	}
+	c.PutSnapshot(s)
+	return s.Org, ""
 }
 
 // DropSnapshot has a snapshot removed.
@@ -120,7 +142,7 @@ func (c *Claims) Unfinished() (out []spec.Snapshot) {
 			c.DropSnapshot(s.ID)
 			out = append(out, s)
 		} else {
-			c.site.KeepSnapshot(string(s.Worker), s.ID)
+			keepSnapshot(c, &s)
 		}
 	}
 	return out

@@ -26,8 +26,8 @@ type Site interface {
 	// Keep has a worker keep volumes, of an organisation, and Drop has it remove them.
 	Keep(worker string, v spec.VolumeClaim, org string)
 	Drop(worker string, v spec.VolumeClaim)
-	// KeepSnapshot and DropSnapshot do the same with snapshots.
-	KeepSnapshot(worker string, id spec.SnapshotID)
+	// KeepSnapshot and DropSnapshot do the same with snapshots. The worker keeps the record of one beside it.
+	KeepSnapshot(worker string, id spec.SnapshotID, record []byte)
 	DropSnapshot(worker string, id spec.SnapshotID)
 	// Reserve takes so much more of a worker's disk, or less.
 	Reserve(worker string, size skerry.Bytes)

@@ -30,14 +30,14 @@ func (s *shed) Keep(worker string, v spec.VolumeClaim, _ string) {
 	}
 	s.kept[worker][v] = true
 }
-func (s *shed) Drop(worker string, v spec.VolumeClaim)          { delete(s.kept[worker], v) }
-func (s *shed) KeepSnapshot(worker string, id spec.SnapshotID)  { s.snaps[id] = worker }
-func (s *shed) DropSnapshot(worker string, id spec.SnapshotID)  { delete(s.snaps, id) }
-func (s *shed) Reserve(worker string, size skerry.Bytes)        { s.reserved[worker] += size }
-func (s *shed) Occupied(v spec.VolumeClaim, worker string) bool { return s.at[v] == worker }
-func (s *shed) Replica(v spec.VolumeClaim) bool                 { return s.replicas[v] }
-func (s *shed) Routine(v spec.VolumeClaim) Routine              { return s.routines[v] }
-func (s *shed) Owned(v spec.VolumeClaim) bool                   { return s.owned[v] }
+func (s *shed) Drop(worker string, v spec.VolumeClaim)                   { delete(s.kept[worker], v) }
+func (s *shed) KeepSnapshot(worker string, id spec.SnapshotID, _ []byte) { s.snaps[id] = worker }
+func (s *shed) DropSnapshot(worker string, id spec.SnapshotID)           { delete(s.snaps, id) }
+func (s *shed) Reserve(worker string, size skerry.Bytes)                 { s.reserved[worker] += size }
+func (s *shed) Occupied(v spec.VolumeClaim, worker string) bool          { return s.at[v] == worker }
+func (s *shed) Replica(v spec.VolumeClaim) bool                          { return s.replicas[v] }
+func (s *shed) Routine(v spec.VolumeClaim) Routine                       { return s.routines[v] }
+func (s *shed) Owned(v spec.VolumeClaim) bool                            { return s.owned[v] }
 func (s *shed) Write(w wire.Write) {
 	if s.records[w.Key] = string(w.Value); w.Value == nil {
 		delete(s.records, w.Key)

@@ -264,6 +264,7 @@ func payloads() map[string]any {
 		new(wire.Endpoints), new(wire.Peers), new(wire.Gateway), new(wire.Far), new(wire.OverlayNode), new(wire.AppNetwork),
 		new(wire.Route), new(wire.OverlayPeer), new(wire.Want), new(wire.SiteInfo), new(wire.RemoteRoute),
 		new(wire.RemotePeers), new(wire.HeardRoute), new(wire.IngressState), new(wire.SiteIngress), new(spec.VolumeClaim), new(spec.KeptVolumes),
+		new(spec.KeptSnapshot),
 		new(wire.Amendment), new(wire.Amended), new(wire.ClassVerdict), new(wire.VolumeSchedule), new(skerry.Condition)} {
 		out[strings.Replace(reflect.TypeOf(v).Elem().Name(), "Remote", "Foreign", 1)] = v // the samples keep the older names
 	}
