@@ -203,11 +203,11 @@ func backup(ctx context.Context, data, url string, q secret, out io.Writer) erro
 			if _, err := io.Copy(enc, resp.Body); err != nil {
 				return fmt.Errorf("backup: %w", err)
 			}
+			if t := resp.Trailer.Get(completeTrailer); t != "complete" {
+				return fmt.Errorf("backup is not complete: %s", cmp.Or(t, "the role ended it")) // nor does its beginning decrypt as a whole
+			}
 			if err := enc.Close(); err != nil {
 				return fmt.Errorf("backup: %w", err)
-			}
-			if t := resp.Trailer.Get(completeTrailer); t != "complete" {
-				return fmt.Errorf("backup is not complete: %s", cmp.Or(t, "-"))
 			}
 			return nil
 		}

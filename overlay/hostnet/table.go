@@ -97,13 +97,13 @@ func (n *Network) commit(nft *nftables.Conn, whole bool) error {
 
 // transactions is the kernel's count of the transactions of anybody in this namespace; 0 if it does not say.
 func (n *Network) transactions() uint32 {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(n.host.Fd())})
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(n.host.Fd())})
 	if err != nil {
 		return 0
 	}
-	defer c.Close()
+	defer conn.Close()
 	const header = 4 // struct nfgenmsg
-	answer, err := c.Execute(netlink.Message{
+	answer, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: netlink.Request},
 		Data:   make([]byte, header),
 	})
