@@ -6,15 +6,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/worker/core"
@@ -32,21 +34,30 @@ func (s *Server) awaitQuiet(ctx context.Context, a core.AwaitQuiet) {
 	look := time.NewTicker(quietLook)
 	defer look.Stop()
 	netns := s.net.namespace(a.ID)
+	seen := func(err error) {
+		if err != nil {
+			s.opt.Log.Debug("connections of an instance that ends are not known", "instance", string(a.ID), "err", err)
+		}
+	}
 	last, began := uint64(0), time.Now()
 	since := began.Add(-a.For)
 	for {
 		// What it sees any earlier changes nothing.
 		if netns != "" && time.Since(began) >= a.Least-a.For {
-			n, waiting, err := clients(netns)
-			if err != nil {
-				s.opt.Log.Debug("connections of an instance that ends are not known", "instance", string(a.ID), "err", err)
-			}
-			if n != last || waiting {
+			n, err := accepted(netns)
+			seen(err)
+			if n != last {
 				last, since = n, time.Now()
 			}
 		}
 		if now := time.Now(); now.Sub(began) >= a.Least && now.Sub(since) >= a.For {
-			return
+			waits, err := false, error(nil)
+			if netns != "" { // last, as it costs the most
+				waits, err = clientWaits(netns)
+			}
+			if seen(err); !waits {
+				return
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -56,43 +67,79 @@ func (s *Server) awaitQuiet(ctx context.Context, a core.AwaitQuiet) {
 	}
 }
 
-// clients counts the TCP connections that were accepted in a network namespace since it was made, and reports whether one of
-// them waits for an answer. After an error, what it gives is true as far as it goes.
-func clients(netns string) (accepted uint64, waiting bool, err error) {
+// accepted counts the TCP connections that were accepted in a network namespace since it was made.
+func accepted(netns string) (n uint64, err error) {
 	err = inNetNS(netns, func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/snmp")
 		if err == nil {
-			accepted, err = passiveOpens(text)
+			n, err = passiveOpens(text)
 		}
-		var sockets []*netlink.InetDiagTCPInfoResp
-		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			list, failed := netlink.SocketDiagTCPInfo(family)
+		return err
+	})
+	return n, err
+}
+
+// clientWaits reports whether a client of a network namespace waits for an answer. After an error, true is so.
+func clientWaits(netns string) (bool, error) {
+	var seen clients
+	err := inNetNS(netns, func() (err error) {
+		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+			// struct inet_diag_req_v2 of sock_diag(7). What is closing is not asked for: it costs an instance nothing, and may be very many.
+			req := make([]byte, 56)
+			req[0], req[1], req[2] = family, unix.IPPROTO_TCP, 1<<(netlink.INET_DIAG_INFO-1)
+			binary.NativeEndian.PutUint32(req[4:], 1<<netlink.TCP_ESTABLISHED|1<<netlink.TCP_LISTEN)
+			dump := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+			dump.AddRawData(req)
+			failed := dump.ExecuteIter(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY, func(msg []byte) bool {
+				seen.see(msg)
+				return !seen.wait
+			})
 			if failed != nil {
 				err = errors.Join(err, fmt.Errorf("list connections: %w", failed))
 			}
-			sockets = append(sockets, list...)
 		}
-		waiting = unanswered(sockets)
 		return err
 	})
-	return accepted, waiting, err
+	return seen.wait, err
 }
 
-// unanswered reports whether a client of a port that is listened to waits: it was sent nothing yet, perhaps because it or its
-// link is slow to ask, or more has come from it since it was last sent something. One that keeps an answered connection open
-// does not wait.
-func unanswered(sockets []*netlink.InetDiagTCPInfoResp) bool {
-	listened := map[uint16]bool{}
-	for _, s := range sockets {
-		if s.InetDiagMsg.State == netlink.TCP_LISTEN {
-			listened[s.InetDiagMsg.ID.SourcePort] = true
+// clients is what is seen of those that are connected to ports that are listened to. One waits if it was sent nothing yet, perhaps
+// because it or its link is slow to ask, or if more has come from it since it was last sent something. One that keeps an answered
+// connection open does not wait.
+type clients struct {
+	listened map[uint16]bool
+	wait     bool
+}
+
+// see takes a socket: a struct inet_diag_msg with attributes. The kernel tells those that listen before others of their family.
+func (c *clients) see(msg []byte) {
+	const header = 72
+	if len(msg) < header {
+		return
+	}
+	port := binary.BigEndian.Uint16(msg[4:])
+	switch msg[1] {
+	case netlink.TCP_LISTEN:
+		if c.listened == nil {
+			c.listened = map[uint16]bool{}
+		}
+		c.listened[port] = true
+	case netlink.TCP_ESTABLISHED:
+		attrs, err := nl.ParseRouteAttr(msg[header:])
+		if err != nil || !c.listened[port] {
+			return
+		}
+		for _, attr := range attrs {
+			var info unix.TCPInfo
+			const enough = int(unsafe.Offsetof(info.Data_segs_out) + unsafe.Sizeof(info.Data_segs_out)) // Linux 4.6
+			if attr.Attr.Type != netlink.INET_DIAG_INFO || len(attr.Value) < enough {
+				continue
+			}
+			at := func(offset uintptr) uint32 { return binary.NativeEndian.Uint32(attr.Value[offset:]) }
+			sentAgo, receivedAgo := at(unsafe.Offsetof(info.Last_data_sent)), at(unsafe.Offsetof(info.Last_data_recv)) // milliseconds
+			c.wait = c.wait || at(unsafe.Offsetof(info.Data_segs_out)) == 0 || receivedAgo < sentAgo
 		}
 	}
-	return slices.ContainsFunc(sockets, func(s *netlink.InetDiagTCPInfoResp) bool {
-		t := s.TCPInfo
-		return s.InetDiagMsg.State == netlink.TCP_ESTABLISHED && listened[s.InetDiagMsg.ID.SourcePort] && t != nil &&
-			(t.Data_segs_out == 0 || t.Last_data_recv < t.Last_data_sent) // milliseconds ago
-	})
 }
 
 // passiveOpens reads tcpPassiveOpens (RFC 4022) from the kernel's /proc/net/snmp: a line of names, then one of values.

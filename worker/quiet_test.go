@@ -3,14 +3,18 @@
 package worker
 
 import (
+	"encoding/binary"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/wire"
@@ -130,28 +134,38 @@ func TestAwaitAnswers(t *testing.T) {
 }
 
 // A connection that the instance made itself is no client's, whatever came from there last.
-func TestUnanswered(t *testing.T) {
-	socket := func(state uint8, port uint16, sent, sentAgo, receivedAgo uint32) *netlink.InetDiagTCPInfoResp {
-		return &netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{State: state, ID: netlink.SocketID{SourcePort: port}},
-			TCPInfo: &netlink.TCPInfo{Data_segs_out: sent, Last_data_sent: sentAgo, Last_data_recv: receivedAgo}}
+func TestClients(t *testing.T) {
+	socket := func(state uint8, port uint16, sent, sentAgo, receivedAgo uint32) []byte {
+		msg := make([]byte, 72)
+		msg[1] = state
+		binary.BigEndian.PutUint16(msg[4:], port)
+		info := unix.TCPInfo{Data_segs_out: sent, Last_data_sent: sentAgo, Last_data_recv: receivedAgo}
+		value := unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info))
+		return append(msg, nl.NewRtAttr(netlink.INET_DIAG_INFO, value).Serialize()...)
 	}
 	listener := socket(netlink.TCP_LISTEN, 80, 0, 0, 0)
+	silent := socket(netlink.TCP_ESTABLISHED, 80, 0, 10, 10)
 	for _, c := range []struct {
 		what   string
-		socket *netlink.InetDiagTCPInfoResp
+		socket []byte
 		want   bool
 	}{
-		{"nobody", listener, false},
-		{"nothing was sent yet", socket(netlink.TCP_ESTABLISHED, 80, 0, 10, 10), true},
+		{"nobody", nil, false},
+		{"nothing was sent yet", silent, true},
 		{"a request came", socket(netlink.TCP_ESTABLISHED, 80, 7, 20, 10), true},
 		{"it was answered", socket(netlink.TCP_ESTABLISHED, 80, 7, 10, 20), false},
 		{"it was answered at once", socket(netlink.TCP_ESTABLISHED, 80, 7, 10, 10), false},
 		{"the client has ended it", socket(netlink.TCP_CLOSE_WAIT, 80, 7, 20, 10), false},
 		{"its own", socket(netlink.TCP_ESTABLISHED, 40000, 7, 20, 10), false},
-		{"not told", &netlink.InetDiagTCPInfoResp{InetDiagMsg: socket(netlink.TCP_ESTABLISHED, 80, 0, 0, 0).InetDiagMsg}, false},
+		{"not told", silent[:72], false},
+		{"of a kernel that tells less", append(silent[:72:72], nl.NewRtAttr(netlink.INET_DIAG_INFO, make([]byte, 104)).Serialize()...), false},
+		{"cut short", silent[:100], false},
+		{"hardly anything", silent[:5], false},
 	} {
-		if got := unanswered([]*netlink.InetDiagTCPInfoResp{c.socket, listener}); got != c.want {
-			t.Errorf("%s: a client waits: %t", c.what, got)
+		var seen clients
+		seen.see(listener)
+		if seen.see(c.socket); seen.wait != c.want {
+			t.Errorf("%s: a client waits: %t", c.what, seen.wait)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestRun(t *testing.T) {
 	if err := run([]string{"endpoints"}, &out); err != nil || out.String() != "text\n" {
 		t.Error(out.String(), err)
 	}
-	for _, bad := range [][]string{nil, {"primes"}, {"primes", "-1"}, {"dance"}} {
+	for _, bad := range [][]string{nil, {"primes"}, {"primes", "-1"}, {"dance"}, {"get", "http://x/", "0"}, {"get", "http://x/", "1", "soon"}} {
 		if err := run(bad, &out); err == nil {
 			t.Error(bad)
 		}
