@@ -20,16 +20,22 @@ func meshed(t *testing.T) *World {
 	t.Helper()
 	w := newWorld(t, 1)
 	for s, site := range []string{"a", "b"} {
-		n := w.AddCluster(site)
-		w.Do(n, cluster.RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7445"), Public: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(s + 1)}), 7445)})
-		for i := range 2 {
-			f := facts(2000)
-			f.Overlay = &wire.OverlayFacts{Key: keyOf(s, i), Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.9.9.9:1")}}
-			w.AddWorker(site, fmt.Sprintf("w%d", i+1), f)
-		}
+		meshedSite(w, s, site, 2)
 	}
 	w.Run(time.Second)
 	return w
+}
+
+// meshedSite adds a site with workers that take part in the overlay.
+func meshedSite(w *World, number int, name string, workers int) {
+	n := w.AddCluster(name)
+	public := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(number + 1)}), 7445)
+	w.Do(n, cluster.RelayUp{UDP: netip.MustParseAddrPort("0.0.0.0:7445"), Public: public})
+	for i := range workers {
+		f := facts(2000)
+		f.Overlay = &wire.OverlayFacts{Key: keyOf(number, i), Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.9.9.9:1")}}
+		w.AddWorker(name, fmt.Sprintf("w%d", i+1), f)
+	}
 }
 
 // keyOf is the overlay's key of a worker; no other bytes look like it.

@@ -70,6 +70,15 @@ const (
 // TopicRoute is the topic of a service's routes.
 func TopicRoute(k skerry.ServiceKey) string { return topicRoute + k.String() }
 
+// RouteTopic gives the service whose routes a topic is of.
+func RouteTopic(topic string) (k skerry.ServiceKey, ok bool) {
+	rest, ok := strings.CutPrefix(topic, topicRoute)
+	if !ok {
+		return k, false
+	}
+	return skerry.ParseServiceKey(rest)
+}
+
 // TopicHeard is the topic of the confirmation of a service's routes.
 func TopicHeard(k skerry.ServiceKey) string { return topicHeard + k.String() }
 

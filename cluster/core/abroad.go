@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/moves"
@@ -18,7 +19,8 @@ import (
 
 // remote is what is known of other sites, and what they, the root and the site's own relay are told of each other.
 type remote struct {
-	sites *network.Remote
+	sites    *network.Remote
+	partings *moves.Partings
 	// lawful are services that there are, and that somebody here wants who may reach them; other sites are asked for those alone.
 	lawful  map[skerry.ServiceKey]bool
 	mail    map[string]bool // sites whose mail about peers must be written again
@@ -48,8 +50,8 @@ type abroad struct {
 }
 
 func newRemote(h home) remote {
-	return remote{sites: network.NewRemote(h), dirty: true, lawful: map[skerry.ServiceKey]bool{}, mail: map[string]bool{},
-		said: map[string]bool{}}
+	return remote{sites: network.NewRemote(h), partings: moves.NewPartings(), dirty: true, lawful: map[skerry.ServiceKey]bool{},
+		mail: map[string]bool{}, said: map[string]bool{}}
 }
 
 // RelayUp tells where the site's relay takes datagrams and streams, and where it is reached from other sites. Unspecified
@@ -73,6 +75,7 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 	if a.gatewayItem(key, value, gone) {
 		return true
 	}
+	remote.partings.End(key)
 	switch kind, rest, _ := strings.Cut(key, "/"); kind {
 	case "site":
 		for name, w := range a.workers { // all must know what belongs to the overlay
@@ -112,6 +115,42 @@ func (a *abroad) remoteItem(key string, value []byte, gone bool) bool {
 	return false
 }
 
+// withdrawn takes that the root tells an item no more. From then on nobody is sent to another site because of it, and the other site is told
+// nothing; what packets under way need of it stays until let.
+func (a *abroad) withdrawn(now time.Time, key string) {
+	site, topic, mail := wire.ParseMail(key)
+	kind, rest, _ := strings.Cut(key, "/")
+	k, route := wire.RouteTopic(topic)
+	switch {
+	case kind == "site":
+		a.farewells.Touch(rest + "/")
+	case kind == "wanted":
+		a.remoteItem(key, nil, true)
+	case kind == "from" && mail && route:
+		a.remote.sites.Part(site, k)
+		a.noRoute(site, k)
+	case kind == "from" && topic == wire.TopicPeers:
+	default:
+		a.remoteItem(key, nil, true)
+		return
+	}
+	a.remote.partings.Begin(key, now)
+}
+
+// let ends what was withdrawn a while ago.
+func (a *abroad) let(now time.Time) {
+	for _, key := range a.remote.partings.Over(now) {
+		a.remoteItem(key, nil, true)
+	}
+}
+
+// noRoute takes that another site tells no route of a service there.
+func (a *abroad) noRoute(site string, k skerry.ServiceKey) {
+	a.hearing.End(moves.Heard{Site: site, Service: k})
+	a.unpost(wire.MailTo(site, wire.TopicHeard(k)))
+	a.interests.Touch(k)
+}
+
 // gatewayItem takes an item of the root that concerns the gateway, or where services at other sites are; gone says that it is no longer
 // there. It reports whether the key is of this kind.
 func (a *abroad) gatewayItem(key string, value []byte, gone bool) bool {
@@ -149,23 +188,15 @@ func (a *abroad) takeMail(site, topic string, value []byte, gone bool) {
 		plain, err := a.mail().Open(a.remote.sites.Site(site), topic, value)
 		return !gone && err == nil && a.codec.Unmarshal(plain, v) == nil
 	}
-	if rest, ok := strings.CutPrefix(topic, "route/"); ok {
-		k, ok := skerry.ParseServiceKey(rest)
-		if !ok {
-			return
-		}
-		route := new(wire.RemoteRoute)
-		if !open(route) {
-			route = nil
-		}
-		a.remote.sites.SetRoute(site, k, route)
-		if route != nil {
+	if k, ok := wire.RouteTopic(topic); ok {
+		if route := new(wire.RemoteRoute); open(route) {
+			a.remote.sites.SetRoute(site, k, route)
 			a.hearing.Begin(moves.Heard{Site: site, Service: k})
+			a.interests.Touch(k)
 		} else {
-			a.hearing.End(moves.Heard{Site: site, Service: k})
-			a.unpost(wire.MailTo(site, wire.TopicHeard(k)))
+			a.remote.sites.SetRoute(site, k, nil)
+			a.noRoute(site, k)
 		}
-		a.interests.Touch(k)
 		return
 	}
 	if rest, ok := strings.CutPrefix(topic, "heard/"); ok {
@@ -232,6 +263,9 @@ func (a *abroad) publishRemote(service skerry.ServiceKey, all []backend) {
 
 func (a *abroad) post(site, topic string, v any) {
 	key := wire.MailTo(site, topic)
+	if a.remote.partings.Has(wire.SiteKey(site)) {
+		return // the root brings it nothing from here any more
+	}
 	if b, ok := a.mail().Seal(a.remote.sites.Site(site), topic, a.codec.Marshal(v)); ok {
 		if _, err := a.Up.Observed.Put(key, b); err == nil {
 			a.remote.said[key] = true
@@ -446,20 +480,23 @@ func (a *abroad) remoteUsers(w *worker) []string {
 	return a.remote.sites.Users(w.Peer, func(site string) bool { return a.hasWhat(w, site) })
 }
 
-// hasWhat reports whether something runs on a worker, or ends there, of which another site wants the routes.
+// hasWhat reports whether something runs on a worker, or ends there, of which another site wants the routes, or did a moment ago.
 func (a *abroad) hasWhat(w *worker, site string) bool {
+	wants := func(k skerry.ServiceKey) bool {
+		return a.interests.SiteHas(site, k) || a.remote.partings.Has(wire.WantedKey(k, site))
+	}
 	for _, p := range a.byWorker[w.Name] {
-		if a.interests.SiteHas(site, p.A.Service) {
+		if wants(p.A.Service) {
 			return true
 		}
 	}
 	for _, h := range w.leaving {
-		if a.interests.SiteHas(site, h.Service) {
+		if wants(h.Service) {
 			return true
 		}
 	}
 	for id := range a.moving {
-		if p := a.places[id]; p.Next.Worker == w.Name && a.interests.SiteHas(site, p.A.Service) {
+		if p := a.places[id]; p.Next.Worker == w.Name && wants(p.A.Service) {
 			return true
 		}
 	}

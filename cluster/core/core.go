@@ -378,6 +378,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.starts.Due())
 	consider(c.farewells.Due())
 	consider(c.hearing.Due())
+	consider(c.remote.partings.Due())
 	consider(c.trust.Due())
 	consider(c.balancer.balance.Due())
 	consider(c.volumes.NextLook())
@@ -395,6 +396,7 @@ func (c *Core) NextWake() time.Time {
 
 // settle brings everything in line: what should be, who gets it, what must be told.
 func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
+	c.let(now)
 	// What one part decides may give another something to do; a bound keeps a mistake from spinning.
 	for round := 0; round < 4; round++ {
 		c.intake.settleApps(now, fx)
@@ -534,7 +536,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 		} else if _, ok := spec.ParseVolumeKey(key); ok {
 			c.volumes.Touch()
 		} else {
-			c.remoteItem(key, nil, true)
+			c.withdrawn(now, key)
 		}
 	}
 }

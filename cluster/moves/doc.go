@@ -2,6 +2,7 @@
 // its own, and knows none of the others:
 //
 //	Farewells   copies that are to end once nobody is sent to them any more
+//	Partings    what the root tells no more about other sites, and packets under way still need
 //	Releases    what instances that were told to end still hold
 //	Drains      what operators asked to be drained, and what stays there
 //	Balance     when the site looks for better places, and which workers are busy

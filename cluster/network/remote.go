@@ -203,6 +203,15 @@ func (r *Remote) SetRoute(site string, k skerry.ServiceKey, route *wire.RemoteRo
 	route.Peers = r.acquaint(site, was, is)
 }
 
+// Part takes that nobody is to be sent to the instances of a service at another site any more; what goes there already may go on.
+func (r *Remote) Part(site string, k skerry.ServiceKey) {
+	if route := r.routes[k][site]; route != nil {
+		for i := range route.Route.Backends {
+			route.Route.Backends[i].Draining = true
+		}
+	}
+}
+
 // SetUsers takes which workers of another site have routes to which workers here; nil: none. It returns the numbers of
 // the workers here that are concerned.
 func (r *Remote) SetUsers(site string, users *wire.RemotePeers) (concerned []wire.PeerID) {

@@ -103,8 +103,11 @@ func TestEnsure(t *testing.T) {
 	if err := Release(o.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if left := devices(t, root); len(left) > 0 {
-		t.Errorf("loop devices are left: %v", left)
+	// Somebody may be looking at the device, as above.
+	for deadline := time.Now().Add(30 * time.Second); len(devices(t, root)) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("loop devices are left: %v", devices(t, root))
+		}
 	}
 
 	// What was cut short counts as not made.
