@@ -212,11 +212,14 @@ func TestRoutesGoToThoseWhoWantThem(t *testing.T) {
 // A worker is told of the nearest instances of a service; those that end are the last choice, however near they are.
 func TestNearestInstancesAreTold(t *testing.T) {
 	at := func(lat int) *worker {
-		return &worker{Facts: &wire.WorkerFacts{Location: &spec.Location{Lat: float64(lat)}}}
+		w := &worker{Facts: &wire.WorkerFacts{Location: &spec.Location{Lat: float64(lat)}}}
+		w.reportAt = time.Unix(1, 0)
+		return w
 	}
 	var all []backend
 	for i := range wire.MaxBackends + 8 { // from the nearest on, of which four end
-		all = append(all, backend{RouteBackend: wire.RouteBackend{Draining: i < 4}, worker: at(i + 1), name: fmt.Sprint(i)})
+		b := wire.RouteBackend{Draining: i < 4, Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}
+		all = append(all, backend{b, at(i + 1), fmt.Sprint(i)})
 	}
 	slices.Reverse(all)
 	got := at(0).nearest(all, nil)
@@ -230,6 +233,35 @@ func TestNearestInstancesAreTold(t *testing.T) {
 	}
 	if few := all[:2]; !slices.Equal(at(0).nearest(few, nil), few) {
 		t.Error("few instances were chosen from")
+	}
+
+	// What a worker has stays, although others are somewhat nearer by now, and while it drains.
+	has := newRoute(skerry.ServiceKey{}, 1, got)
+	for i := range all {
+		switch all[i].name {
+		case "7":
+			all[i].worker = at(60)
+		case "35":
+			all[i].worker, all[i].Draining = at(63), true // and it is far away
+		}
+	}
+	names := func(list []backend) (out []string) {
+		for _, b := range list {
+			out = append(out, b.name)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if now := at(0).nearest(all, has); !slices.Equal(names(now), names(got)) {
+		t.Errorf("with %v it changes to %v", names(got), names(now))
+	}
+	for i := range all {
+		if all[i].name == "7" {
+			all[i].worker = at(89)
+		}
+	}
+	if now := names(at(0).nearest(all, has)); slices.Contains(now, "7") || !slices.Contains(now, "36") {
+		t.Errorf("one that is far away now stays: %v", now)
 	}
 }
 

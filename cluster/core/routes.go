@@ -208,8 +208,10 @@ func newRoute(k skerry.ServiceKey, net wire.NetworkID, ends []backend) *wire.Rou
 	return r
 }
 
-// nearest gives a worker's own choice among the backends of a service: those that drain go last, because only flows that exist are
-// concerned with them. Where the site has just started and does not know how far one is, those that the worker has come first.
+// nearest gives a worker's own choice among the backends of a service. What leaves a worker's route loses its connections, so that one that
+// it has stays unless another is less than half as far, and while it drains, for which half of the places are enough. Others that drain
+// come last: nobody is sent there any more. Where the site has just started and does not know how far one is, those that the worker has
+// come first.
 func (w *worker) nearest(all []backend, has *wire.Route) []backend {
 	if len(all) <= wire.MaxBackends {
 		return all
@@ -221,22 +223,29 @@ func (w *worker) nearest(all []backend, has *wire.Route) []backend {
 		}
 	}
 	far := func(b backend) float64 {
-		if held[b.Addr] && b.worker != nil && (w.reportAt.IsZero() || b.worker.reportAt.IsZero()) {
+		switch {
+		case !held[b.Addr]:
+			return w.distance(b.worker)
+		case b.worker != nil && (w.reportAt.IsZero() || b.worker.reportAt.IsZero()):
 			return 0
 		}
-		return w.distance(b.worker)
+		return w.distance(b.worker) / 2
 	}
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b backend) int {
-		if a.Draining != b.Draining {
-			if a.Draining {
-				return 1
-			}
-			return -1
+	var leaving, fresh, left []backend
+	for _, b := range all {
+		switch {
+		case !b.Draining:
+			fresh = append(fresh, b)
+		case held[b.Addr] && len(leaving) < wire.MaxBackends/2:
+			leaving = append(leaving, b)
+		default:
+			left = append(left, b)
 		}
-		return cmp.Compare(far(a), far(b))
-	})
-	return all[:wire.MaxBackends]
+	}
+	for _, list := range [][]backend{fresh, left} {
+		slices.SortStableFunc(list, func(a, b backend) int { return cmp.Compare(far(a), far(b)) })
+	}
+	return slices.Concat(leaving, fresh, left)[:wire.MaxBackends]
 }
 
 // routeOf is the route of a service that a worker has, or nil.
