@@ -39,14 +39,18 @@ func (a *app) applyCommand() *cobra.Command {
 	var files []string
 	var opt api.ApplyOptions
 	var waiting waitFlags
+	var how foreign
 	var output string
 	var expect uint64
 	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Create or update applications from manifests", Args: cobra.NoArgs,
-		Long:    "Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold\nseveral manifests, separated by ---.\n" + exitHelp,
+		Long:    "Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold\nseveral manifests, separated by ---. A Compose file is converted first (skerry convert).\n" + exitHelp,
 		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
 			opt.Expect = skerry.Generation(expect)
 			docs, err := readDocuments(files, cmd.InOrStdin())
+			if err == nil {
+				err = how.native(cmd, docs)
+			}
 			if err != nil {
 				return err
 			}
@@ -57,6 +61,7 @@ func (a *app) applyCommand() *cobra.Command {
 	fs.BoolVar(&opt.Register, "register", false, "store only; deploy later with skerry deploy")
 	fs.BoolVar(&opt.DryRun, "dry-run", false, "validate only; change nothing")
 	fs.Uint64Var(&expect, "expect-generation", 0, "fail unless the application is at this generation")
+	how.add(cmd)
 	outputFlag(cmd, &output)
 	waiting.add(cmd)
 	return cmd

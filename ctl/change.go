@@ -145,6 +145,9 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 					return skerry.Errorf(skerry.CodeInvalid, "NAME and -f exclude each other")
 				}
 				docs, err := readDocuments(files, cmd.InOrStdin())
+				if err == nil {
+					err = new(foreign).names(cmd.Context(), docs)
+				}
 				if err != nil {
 					return err
 				}

@@ -57,7 +57,7 @@ func New(opt Options) *cobra.Command {
 	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace to use instead of the context's")
 	root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.RegisterFlagCompletionFunc("namespace", a.completeKind("namespace"))
-	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(),
+	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.convertCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(),
 		a.logsCommand(), a.execCommand(),
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(),
 		a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand(), a.volumeCommand()})

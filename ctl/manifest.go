@@ -34,6 +34,9 @@ func (d *document) where() string {
 	return d.file
 }
 
+// stdinName names the standard input among files.
+const stdinName = "standard input"
+
 // maxFile bounds what is read of one file: several manifests.
 const maxFile = 64 << 20
 
@@ -47,11 +50,11 @@ func readDocuments(names []string, stdin io.Reader) ([]document, error) {
 	var out []document
 	for _, name := range names {
 		if name == "-" {
-			data, err := readLimited(stdin, "standard input")
+			data, err := readLimited(stdin, stdinName)
 			if err != nil {
 				return nil, err
 			}
-			docs, err := splitDocuments("standard input", data)
+			docs, err := splitDocuments(stdinName, data)
 			if err != nil {
 				return nil, err
 			}

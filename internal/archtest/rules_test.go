@@ -92,8 +92,9 @@ var imports = map[string]string{
 	"web":         "std",
 	"api/client":  ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":         ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
-	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console internal/execstream internal/s3 store/journal runtime store artifact/imageref",
+	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert internal/execstream internal/s3 store/journal runtime store artifact/imageref",
 	"ctl/console": ".",
+	"ctl/convert": ". spec",
 
 	// places that know all parts
 	"cmd/...":          "any",

@@ -1,0 +1,416 @@
+package convert
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/template"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/sirupsen/logrus"
+	"go.yaml.in/yaml/v3"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+)
+
+// Options are what a file itself does not say.
+type Options struct {
+	Name     string   // of the application; empty: the file's, or that of its directory
+	Dir      string   // where the file is: other files are found from there; empty: nowhere
+	Profiles []string // of a Compose file
+}
+
+// compose is a Compose file that is being converted.
+type compose struct {
+	*Result
+	dir     string
+	labels  map[string]string   // names of services here, by those in the file
+	volumes map[string][]string // who mounts a named volume
+	private map[string]bool     // networks that lead nowhere else
+	files   map[string]*fields  // top-level configs
+	hidden  map[string]*fields  // top-level secrets
+}
+
+// Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
+func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
+	conv := &compose{Result: &Result{Format: FormatCompose, App: &spec.Application{APIVersion: "skerry/v1", Kind: "Application"}},
+		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]string{}, private: map[string]bool{}}
+	dir := opt.Dir
+	if dir == "" {
+		dir = "/"
+	}
+	file := filepath.Join(dir, "compose.yaml")
+	project, err := conv.load(ctx, file, data, opt)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "the Compose file is not valid: %s", explain(data, file, err))
+	}
+	text, err := project.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	top := &fields{"", map[string]any{}, conv.Result}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	if err := dec.Decode(&top.m); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(project.DisabledServices)) {
+		top.approx("services."+name, "left out: none of its profiles is active (%s); --profile activates one",
+			strings.Join(project.DisabledServices[name].Profiles, ", "))
+	}
+	conv.App.Metadata.Name = Name(top.text("name", ""))
+	conv.networks(top)
+	_, conv.files = top.named("configs")
+	_, conv.hidden = top.named("secrets")
+	names, services := top.named("services")
+	taken := map[string]string{}
+	for _, name := range names {
+		label := Name(name)
+		if other := taken[label]; other != "" || label == "" {
+			services[name].refuse("", "%q cannot be a name here, and %q is taken by %q", name, label, other)
+		} else if taken[label] = name; label != name {
+			services[name].approx("", "it is called %s here: who asks for %s must ask for that", label, name)
+		}
+		conv.labels[name] = label
+	}
+	for _, name := range names {
+		conv.App.Spec.Services = append(conv.App.Spec.Services, conv.service(conv.labels[name], services[name]))
+	}
+	conv.sharedVolumes(top)
+	top.nothingLike(nil)
+	return conv.Result, conv.finish(data)
+}
+
+// load has the file read, with variables and everything that it refers to put in their places.
+func (conv *compose) load(ctx context.Context, file string, data []byte, opt Options) (*types.Project, error) {
+	env := map[string]string{}
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		env[name] = value
+	}
+	beside := filepath.Join(opt.Dir, ".env")
+	if _, err := os.Stat(beside); opt.Dir != "" && !errors.Is(err, fs.ErrNotExist) {
+		more, err := dotenv.GetEnvFromFile(env, []string{beside})
+		if err != nil {
+			return nil, fmt.Errorf(".env: %w", err)
+		}
+		for name, value := range more {
+			if _, there := env[name]; !there {
+				env[name] = value
+			}
+		}
+	}
+	var raw map[string]any
+	if yaml.Unmarshal(data, &raw) == nil {
+		for name, v := range template.ExtractVariables(raw, template.DefaultPattern) {
+			if _, there := env[name]; !there && v.DefaultValue == "" && v.PresenceValue == "" && !v.Required {
+				conv.add("$"+name, Approximated, "it is not set, and taken for empty")
+			}
+		}
+	}
+	log := logrus.StandardLogger()
+	log.SetOutput(io.Discard) // what it warns of is in the report
+	defer log.SetOutput(os.Stderr)
+	name := opt.Name
+	if name == "" {
+		if name, _ = raw["name"].(string); name == "" {
+			name = filepath.Base(opt.Dir)
+		}
+	}
+	if name = Name(name); name == "" {
+		name = "app"
+	}
+	details := types.ConfigDetails{WorkingDir: filepath.Dir(file), Environment: env,
+		ConfigFiles: []types.ConfigFile{{Filename: file, Content: data}}}
+	return loader.LoadWithContext(ctx, details, func(o *loader.Options) {
+		o.SetProjectName(name, true)
+		o.Profiles = opt.Profiles
+	})
+}
+
+// networks takes what the file says of its networks. Here all services of an application share one.
+func (conv *compose) networks(top *fields) {
+	names, all := top.named("networks")
+	for _, name := range names {
+		from := all[name]
+		from.take("name")
+		from.without("labels", "left out: networks have none")
+		from.without("attachable", "left out: who may join is decided by exports")
+		if driver := from.text("driver", ""); driver != "" && driver != "bridge" && driver != "overlay" {
+			from.refuse("driver", "instances have the overlay, whatever network their worker is in")
+		}
+		if from.flag("external", "") {
+			from.approx("external", "services of this file reach each other, and others by exports and imports")
+		}
+		if from.flag("internal", "") {
+			from.kept("internal", "egress: {} of its services")
+			conv.private[name] = true
+		}
+		from.without("ipam", "left out: addresses are given by Skerry")
+		from.without("enable_ipv6", "left out: instances have both")
+		from.without("enable_ipv4", "left out: instances have both")
+		from.nothingLike(nil)
+	}
+	if len(names) > 1 {
+		top.approx("networks", "all services of an application reach each other; put what must be apart into applications of its own")
+	}
+}
+
+// shared lists fields that need no counterpart, with what stands in for it.
+var shared = map[string]string{
+	"container_name":   "left out: an instance has the name of its service and a number",
+	"labels":           "left out: nothing here reads them",
+	"annotations":      "left out: nothing here reads them",
+	"stdin_open":       "left out: the program has no input; skerry exec gives one to a command",
+	"logging":          "left out: Skerry keeps the output (skerry logs)",
+	"pull_policy":      "left out: a tag is looked up when the manifest is applied",
+	"init":             "left out: the program is the first process; it must collect its own children",
+	"attach":           "left out: it is of the command that starts it",
+	"cgroup":           "left out: a container has a cgroup namespace of its own",
+	"oom_score_adj":    "left out: priorities are placement.priority",
+	"mem_swappiness":   "left out",
+	"memswap_limit":    "left out: what swap there is, is the worker's",
+	"oom_kill_disable": "left out: what exceeds its limit is ended",
+	"cpu_shares":       "left out: resources.cpu is what it gets under load",
+	"develop":          "left out: it is of the command that starts it",
+	"dns":              "left out: instances ask their worker, which asks its own servers",
+	"dns_search":       "left out: names of services need none",
+	"dns_opt":          "left out: names of services need none",
+	"domainname":       "left out: names of services end in the application's",
+	"uts":              "left out: a container has a name of its own",
+	"isolation":        "left out: it is of Windows",
+	"storage_opt":      "left out: resources.storage limits what it writes",
+}
+
+// refusals say why, where more can be said than that there is nothing like it.
+var refusals = map[string]string{
+	"build":        "an image must be built before: docker build, then skerry image build or any registry, and image says its name",
+	"extra_hosts":  "names are those of services, and of the worker's name servers",
+	"network_mode": "an instance has a network of its own",
+	"ipc":          "an instance has its own",
+	"pid":          "an instance has its own; a helper can be a sidecar, which shares it",
+	"devices":      "devices are asked for by their class: devices: [{cdi: ...}]",
+	"ulimits":      "programs have the limits of their worker's service",
+	"sysctls":      "kernel parameters are the operator's",
+	"links":        "services are reached by their names alone",
+	"shm_size":     "mount a volume {empty: {memory: true, size: ...}} at /dev/shm",
+}
+
+// service converts a service.
+func (conv *compose) service(name string, from *fields) spec.ServiceSpec {
+	svc := spec.ServiceSpec{Name: name}
+	if from.has("image") && from.has("build") {
+		from.without("build", "the image of that name is used; build and push it before")
+	}
+	svc.Image = from.text("image", "image")
+	svc.Command = from.texts("entrypoint", "command")
+	svc.Args = from.texts("command", "args")
+	svc.Env = from.pairs("environment", "env")
+	from.take("env_file") // its variables are in the environment
+	svc.WorkingDir = from.text("working_dir", "workingDir")
+	svc.User = from.text("user", "user")
+	svc.StopSignal = from.text("stop_signal", "stopSignal")
+	svc.TTY = from.flag("tty", "tty")
+	if d := from.duration("stop_grace_period", "terminationGrace"); d > 0 {
+		svc.TerminationGrace = &d
+	}
+	if hostname := from.text("hostname", ""); hostname != "" {
+		from.approx("hostname", "left out: a container's is the name of its instance")
+	}
+	conv.security(from, &svc.Security)
+	conv.ports(from, &svc)
+	conv.reach(from, &svc)
+	conv.mounts(from, &svc)
+	conv.configs(from, &svc)
+	conv.secrets(from, &svc)
+	conv.health(from, &svc)
+	conv.deploy(from, &svc)
+	if arch, ok := strings.CutPrefix(from.text("platform", ""), "linux/"); ok {
+		arch, _, _ = strings.Cut(arch, "/")
+		svc.Placement.Arch = []string{arch}
+		from.kept("platform", "placement.arch")
+	}
+	if from.has("profiles") {
+		from.take("profiles")
+	}
+	for key, why := range shared {
+		if v, ok := from.take(key); ok && !empty(v) {
+			from.approx(key, "%s", why)
+		}
+	}
+	from.nothingLike(refusals)
+	return svc
+}
+
+func (conv *compose) security(from *fields, svc *spec.Security) {
+	svc.Privileged = from.flag("privileged", "security.privileged")
+	svc.ReadOnlyRoot = from.flag("read_only", "security.readOnlyRoot")
+	caps := func(key, became string) (out []string) {
+		for _, name := range from.texts(key, became) {
+			out = append(out, strings.TrimPrefix(strings.ToUpper(name), "CAP_"))
+		}
+		return out
+	}
+	svc.AddCaps, svc.DropCaps = caps("cap_add", "security.addCaps"), caps("cap_drop", "security.dropCaps")
+	for _, o := range from.texts("security_opt", "") {
+		switch name, value, _ := strings.Cut(strings.Replace(o, ":", "=", 1), "="); {
+		case name == "no-new-privileges" && value != "false":
+			from.kept("security_opt", "as without it: programs gain no privileges")
+		case name == "seccomp" && value == "unconfined":
+			svc.Seccomp = "unconfined"
+			from.kept("security_opt", "security.seccomp")
+		case name == "apparmor" || name == "label":
+			from.approx("security_opt", "%s is left out: profiles of AppArmor and SELinux are the worker's", o)
+		default:
+			from.refuse("security_opt", "Skerry has nothing like %s", o)
+		}
+	}
+}
+
+// ports takes the ports that are published, and those that are only exposed.
+func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
+	seen := map[string]bool{}
+	put := func(port, host int, protocol string) {
+		if protocol == "tcp" {
+			protocol = ""
+		}
+		if key := fmt.Sprint(port, protocol, host); !seen[key] {
+			seen[key] = true
+			seen[fmt.Sprint(port, protocol, 0)] = true
+			svc.Ports = append(svc.Ports, spec.Port{Port: port, HostPort: host, Protocol: protocol})
+		}
+	}
+	for _, pub := range from.each("ports") {
+		target, published, host := pub.number("target", ""), pub.text("published", ""), pub.text("host_ip", "")
+		protocol := pub.text("protocol", "")
+		pub.without("name", "left out: ports have the names of their protocol and number")
+		pub.without("app_protocol", "left out: an ingress says what it speaks")
+		if pub.take("mode"); target == nil {
+			pub.refuse("target", "there is none")
+			continue
+		}
+		var number int
+		switch _, err := fmt.Sscanf(published+" ", "%d ", &number); {
+		case published == "":
+			number = -1
+			pub.kept("", "ports: a port that the worker chooses")
+		case err != nil || strings.Contains(published, "-"):
+			pub.refuse("published", "%q is not one port", published)
+			continue
+		case host == "127.0.0.1" || host == "::1":
+			number = 0
+			pub.approx("host_ip", "the port is not published: workers publish to their network; skerry port-forward brings it to you")
+		case host != "" && host != "0.0.0.0" && host != "::":
+			pub.approx("host_ip", "the port is published at the worker's own address")
+		default:
+			pub.kept("", "ports, with hostPort")
+		}
+		put(*target, number, protocol)
+		pub.nothingLike(nil)
+	}
+	for i, text := range from.texts("expose", "ports") {
+		port, protocol, _ := strings.Cut(text, "/")
+		var number int
+		if _, err := fmt.Sscanf(port+" ", "%d ", &number); err != nil {
+			from.refuse(fmt.Sprintf("expose[%d]", i), "%q is not one port", text)
+			continue
+		}
+		put(number, 0, protocol)
+	}
+}
+
+// reach takes with whom a service talks.
+func (conv *compose) reach(from *fields, svc *spec.ServiceSpec) {
+	names, on := from.named("depends_on")
+	for _, name := range names {
+		svc.Links = append(svc.Links, spec.Link{Service: conv.labels[name]})
+		on[name].m = nil
+	}
+	if len(names) > 0 {
+		from.approx("depends_on", "links: all start at once; a program that ends because another is not there yet is started again")
+	}
+	names, nets := from.named("networks")
+	outside := len(names) == 0
+	for _, name := range names {
+		outside = outside || !conv.private[name]
+		net := nets[name]
+		for _, alias := range net.texts("aliases", "") {
+			if label := Name(alias); label == svc.Name && label == alias {
+				continue
+			}
+			net.refuse("aliases", "a service has one name; others must ask for %s in place of %s", svc.Name, alias)
+		}
+		net.without("ipv4_address", "left out: addresses are given by Skerry; names lead to them")
+		net.without("ipv6_address", "left out: addresses are given by Skerry; names lead to them")
+		net.without("priority", "left out: there is one network")
+		net.without("gw_priority", "left out: there is one network")
+		net.nothingLike(nil)
+	}
+	if !outside {
+		svc.Egress = &spec.Egress{}
+	}
+	if mode := from.text("network_mode", ""); mode != "" && mode != "bridge" && mode != "default" {
+		from.refuse("network_mode", "%s", refusals["network_mode"])
+	}
+}
+
+// health takes the check of a container's health. Docker shows what it finds; here it decides about traffic.
+func (conv *compose) health(from *fields, svc *spec.ServiceSpec) {
+	if !from.has("healthcheck") {
+		return
+	}
+	check := from.sub("healthcheck")
+	if check.flag("disable", "") {
+		from.kept("healthcheck", "no probe")
+		check.m = nil
+		return
+	}
+	probe := &spec.Probe{Interval: spec.Duration(30e9), Timeout: spec.Duration(30e9)}
+	if test := check.texts("test", ""); len(test) > 0 {
+		switch test[0] {
+		case "NONE":
+			from.kept("healthcheck", "no probe")
+			check.m = nil
+			return
+		case "CMD":
+			probe.Exec = &spec.ExecProbe{Command: test[1:]}
+		case "CMD-SHELL":
+			probe.Exec = &spec.ExecProbe{Command: []string{"/bin/sh", "-c", strings.Join(test[1:], " ")}}
+		default:
+			probe.Exec = &spec.ExecProbe{Command: test}
+		}
+		check.kept("test", "probes.readiness.exec")
+	} else {
+		check.refuse("", "the check of the image is not taken over: write test")
+		check.m = nil
+		return
+	}
+	if d := check.duration("interval", "probes.readiness.interval"); d > 0 {
+		probe.Interval = d
+	}
+	if d := check.duration("timeout", "probes.readiness.timeout"); d > 0 {
+		probe.Timeout = d
+	}
+	if n := check.number("retries", "probes.readiness.failures"); n != nil {
+		probe.Failures = *n
+	}
+	probe.InitialDelay = check.duration("start_period", "")
+	if probe.InitialDelay > 0 {
+		check.approx("start_period", "probes.readiness.initialDelay: it is not ready before")
+	}
+	check.without("start_interval", "left out: interval counts from the start on")
+	check.nothingLike(nil)
+	svc.Probes.Readiness = probe
+}

@@ -1,0 +1,277 @@
+package convert
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"skerry.dev/skerry/spec"
+)
+
+// mounts takes volumes, and files and directories of the machine where the file is.
+func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
+	volume := func(like string, v spec.Volume) string {
+		base := Name(like)
+		if base == "" {
+			base = "data"
+		}
+		v.Name = base
+		for n := 2; slices.ContainsFunc(svc.Volumes, func(x spec.Volume) bool { return x.Name == v.Name }); n++ {
+			v.Name = fmt.Sprintf("%s-%d", base, n)
+		}
+		svc.Volumes = append(svc.Volumes, v)
+		return v.Name
+	}
+	for _, mount := range from.each("volumes") {
+		kind, source, target := mount.text("type", ""), mount.text("source", ""), mount.text("target", "")
+		readOnly := mount.flag("read_only", "")
+		switch kind {
+		case "volume":
+			how := mount.sub("volume")
+			how.without("nocopy", "as always: what the image has at that place is not copied")
+			how.nothingLike(nil)
+			if source == "" {
+				source = strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
+				mount.approx("", "an empty volume, which ends with its instance")
+				name := volume(source, spec.Volume{Empty: &spec.EmptyVolume{}})
+				svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
+				break
+			}
+			conv.volumes[source] = append(conv.volumes[source], svc.Name)
+			same := slices.IndexFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == Name(source) && v.Local != nil })
+			name := Name(source)
+			if same < 0 {
+				name = volume(source, spec.Volume{Local: &spec.LocalVolume{}})
+			}
+			mount.kept("", "volumes: local, at %s", target)
+			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
+		case "tmpfs":
+			v := &spec.EmptyVolume{Memory: true}
+			how := mount.sub("tmpfs")
+			v.Size = how.bytes("size", "volumes: empty.size")
+			how.without("mode", "left out: everybody may write there")
+			how.nothingLike(nil)
+			mount.kept("", "volumes: empty, in memory")
+			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: volume(target, spec.Volume{Empty: v}), Path: target, ReadOnly: readOnly})
+		case "bind":
+			how := mount.sub("bind")
+			how.without("create_host_path", "left out")
+			how.without("selinux", "left out: a worker labels what it mounts")
+			how.nothingLike(nil)
+			conv.bind(mount, svc, source, target, readOnly, volume)
+		default:
+			mount.refuse("type", "Skerry has no volumes of type %s", kind)
+		}
+		mount.without("consistency", "left out: it is of Docker Desktop")
+		mount.nothingLike(nil)
+	}
+	for _, text := range from.texts("tmpfs", "volumes: empty, in memory") {
+		path, _, _ := strings.Cut(text, ":")
+		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: volume(path, spec.Volume{Empty: &spec.EmptyVolume{Memory: true}}), Path: path})
+	}
+}
+
+// ofWorkers are paths that every worker has, too.
+var ofWorkers = []string{"/etc/localtime", "/etc/timezone", "/etc/machine-id", "/proc", "/sys", "/dev", "/lib/modules", "/run/udev",
+	"/var/log", "/etc/ssl/certs", "/usr/share/zoneinfo"}
+
+// bind takes a file or directory of this machine. Instances run on others, so that its content has to come along.
+func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target string, readOnly bool,
+	volume func(string, spec.Volume) string) {
+	is := func(path string) bool { return source == path || strings.HasPrefix(source, path+"/") }
+	if source == "/" || slices.ContainsFunc(ofWorkers, is) {
+		mount.approx("source", "volumes: host; it is the worker's %s, and the operator of the site must allow it", source)
+		name := volume("host-"+source, spec.Volume{Host: &spec.HostVolume{Path: source}})
+		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
+		return
+	}
+	fi, err := os.Stat(source)
+	switch {
+	case conv.dir == "":
+		mount.refuse("source", "files beside the manifest are not known here: convert the file where it is")
+	case strings.HasSuffix(source, "docker.sock"):
+		mount.refuse("source", "workers have no Docker daemon")
+	case err != nil:
+		if readOnly {
+			mount.refuse("source", "%v", err)
+			return
+		}
+		fallthrough
+	case fi.IsDir() && !readOnly && bare(source):
+		mount.approx("source", "volumes: local; a directory on the worker in place of one here, empty at first")
+		name := volume(filepath.Base(source), spec.Volume{Local: &spec.LocalVolume{}})
+		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target})
+	case fi.IsDir() && !readOnly:
+		mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image, or mount it read-only",
+			filepath.Base(source))
+	default:
+		files, why := configFiles(source, target)
+		if why != "" {
+			mount.refuse("source", "%s", why)
+			return
+		}
+		svc.Config = append(svc.Config, files...)
+		if readOnly {
+			mount.kept("source", "config: a copy, taken now")
+		} else {
+			mount.approx("source", "config: a copy, taken now, that the program cannot write to")
+		}
+	}
+}
+
+// bare reports whether a directory has nothing in it.
+func bare(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
+}
+
+// configFiles reads a file, or the files below a directory, for a place in containers. why says why that cannot be.
+func configFiles(source, target string) (out []spec.ConfigFile, why string) {
+	total := 0
+	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		fi, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		rest, err := filepath.Rel(source, path)
+		if err != nil {
+			return err
+		}
+		if !fi.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a file", filepath.Base(path))
+		}
+		if total += int(min(fi.Size(), 1<<30)); total > spec.MaxConfigBytes {
+			return fmt.Errorf("%s has more than %d bytes: put it into the image", filepath.Base(source), spec.MaxConfigBytes)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !utf8.Valid(data) {
+			return fmt.Errorf("%s is not text: put it into the image", filepath.Base(path))
+		}
+		file := spec.ConfigFile{Path: target, Content: string(data)}
+		if rest != "." {
+			file.Path = filepath.Join(target, rest)
+		}
+		if fi.Mode()&0o111 != 0 {
+			file.Mode = "0555"
+		}
+		out = append(out, file)
+		return nil
+	})
+	if err != nil {
+		return nil, err.Error()
+	}
+	if len(out) == 0 {
+		return nil, filepath.Base(source) + " is empty"
+	}
+	return out, ""
+}
+
+// configs takes the files of configs that a service uses.
+func (conv *compose) configs(from *fields, svc *spec.ServiceSpec) {
+	for _, use := range from.each("configs") {
+		name, target, mode := use.text("source", ""), use.text("target", ""), use.text("mode", "")
+		if target == "" {
+			target = "/" + name
+		}
+		use.without("uid", "left out: everybody may read it")
+		use.without("gid", "left out: everybody may read it")
+		file := spec.ConfigFile{Path: target, Mode: mode}
+		def := conv.files[name]
+		if def == nil {
+			use.refuse("source", "there is no config %s", name)
+			continue
+		}
+		switch content, _ := def.m["content"].(string); {
+		case content != "":
+			file.Content = content
+		case def.m["file"] != nil:
+			files, why := configFiles(fmt.Sprint(def.m["file"]), target)
+			if why != "" || len(files) != 1 {
+				use.refuse("source", "%s", why)
+				continue
+			}
+			file.Content = files[0].Content
+		default:
+			use.refuse("source", "its content is not here")
+			continue
+		}
+		use.kept("", "config")
+		use.nothingLike(nil)
+		svc.Config = append(svc.Config, file)
+	}
+}
+
+// secrets takes the secrets that a service uses. Their files are not read: Skerry keeps secrets apart from manifests.
+func (conv *compose) secrets(from *fields, svc *spec.ServiceSpec) {
+	name := conv.App.Metadata.Name + "-" + svc.Name
+	var given []string
+	for _, use := range from.each("secrets") {
+		source, target := use.text("source", ""), use.text("target", "")
+		if target == "" {
+			target = source
+		}
+		use.without("uid", "left out: they belong to the container's user")
+		use.without("gid", "left out: they belong to the container's user")
+		use.without("mode", "left out: only the container's user reads it")
+		use.nothingLike(nil)
+		file, inside := strings.CutPrefix(target, "/run/secrets/")
+		if !inside && strings.HasPrefix(target, "/") || strings.Contains(file, "/") {
+			use.refuse("target", "the files of a secret are in one directory, /run/secrets here")
+			continue
+		}
+		path := "FILE"
+		if def := conv.hidden[source]; def != nil && def.m["file"] != nil {
+			path = fmt.Sprint(def.m["file"])
+			if rest, err := filepath.Rel(conv.dir, path); err == nil {
+				path = rest
+			}
+		}
+		given = append(given, "--from-file "+file+"="+path)
+	}
+	if len(given) > 0 {
+		from.approx("secrets", "secrets: create it before: skerry secret create %s %s", name, strings.Join(given, " "))
+		svc.Secrets = []spec.SecretUse{{Name: name, Path: "/run/secrets"}}
+	}
+}
+
+// sharedVolumes looks at the named volumes, once it is known who mounts them.
+func (conv *compose) sharedVolumes(top *fields) {
+	names, all := top.named("volumes")
+	for _, name := range names {
+		from := all[name]
+		from.take("name")
+		from.without("labels", "left out: nothing here reads them")
+		if driver := from.text("driver", ""); driver != "" && driver != "local" {
+			from.refuse("driver", "volumes are directories of workers")
+		}
+		if from.flag("external", "") {
+			from.approx("external", "a volume of its own: what is in the other one is not taken over; skerry volume import brings it")
+		}
+		if from.has("driver_opts") {
+			from.refuse("driver_opts", "volumes are directories of workers")
+			from.take("driver_opts")
+		}
+		users := slices.Compact(slices.Sorted(slices.Values(conv.volumes[name])))
+		if len(users) > 1 {
+			from.refuse("", "it is shared by %s: a volume belongs to one service; one of them can be a sidecar of the other",
+				strings.Join(users, " and "))
+		}
+		from.nothingLike(nil)
+	}
+	for _, list := range []map[string]*fields{conv.files, conv.hidden} {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			list[name].m = nil // who uses it has said what became of it
+		}
+	}
+}
