@@ -57,7 +57,8 @@ type worker struct {
 	Drain     *moves.Drain      `json:"drain,omitempty"`
 	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
 	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Blocks    []netip.Prefix    `json:"-"`               // of addresses for its instances
+	Keeps     keeps             `json:"keeps,omitzero"`
+	Blocks    []netip.Prefix    `json:"-"` // of addresses for its instances
 	closing   []netip.Prefix    // of these, those that it is to give back
 	report    wire.WorkerReport
 	reportAt  time.Time

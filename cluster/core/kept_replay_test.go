@@ -1,0 +1,182 @@
+package core
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/volumes"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/reconcile"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// keptSite is a site with its store, and worker w, which keeps volumes and snapshots for it.
+type keptSite struct {
+	*testing.T
+	*Core
+	now   time.Time
+	store map[string][]byte
+}
+
+func newKeptSite(t *testing.T, life skerry.Incarnation, store map[string][]byte) *keptSite {
+	t.Helper()
+	s := &keptSite{T: t, now: time.Unix(1_700_000_000, 0).UTC(), store: maps.Clone(store)}
+	if s.store == nil {
+		s.store = map[string][]byte{}
+	}
+	s.Core = New(Options{Name: "a", Incarnation: life, Term: 1, Admission: Admission{Trusted: []string{"acme"}}, Secret: [32]byte{1}})
+	for key, value := range s.store {
+		if err := s.Load(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.save(s.Start(s.now))
+	s.do(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	return s
+}
+
+func (s *keptSite) save(fx wire.Effects) {
+	for _, w := range fx.Writes {
+		if s.store[w.Key] = w.Value; w.Value == nil {
+			delete(s.store, w.Key)
+		}
+	}
+}
+
+func (s *keptSite) do(msg any) {
+	s.Helper()
+	fx := s.Step(s.now, msg)
+	if fx.Err != nil {
+		s.Fatal(fx.Err)
+	}
+	s.save(fx)
+}
+
+// connect has worker w, which holds something, say all it has to say, and gives what the site tells of it.
+func (s *keptSite) connect(held *reconcile.Replica) wire.Effects {
+	s.do(ChildDown{Name: "w"})
+	fx := exchange(s.Core, s.now, reconcile.NewSource("observed", "o/", "w1", reconcile.Options{}), held)
+	s.save(fx)
+	return fx
+}
+
+// keep makes volumes and a snapshot of one name, and gives what the worker holds of them.
+func (s *keptSite) keep(name string, held *reconcile.Replica) (stolen map[string][]byte) {
+	s.Helper()
+	v := spec.VolumeClaim{Service: key("acme", name)}
+	s.volumes.Restored(v, "w", volumes.Want{Org: "acme", Size: skerry.GiB, Names: []string{"data"}}, 0)
+	s.do(BeginSnapshot{ID: spec.SnapshotID(name), Claim: v, Import: true, Org: "acme", Worker: "w"})
+	s.do(EndSnapshot{ID: spec.SnapshotID(name), Info: &spec.Snapshot{At: s.now, Size: 1000, How: spec.SnapshotIdle,
+		SHA256: "0000000000000000000000000000000000000000000000000000000000000000", Volumes: []spec.SnapshotVolume{{Name: "data", Size: skerry.GiB}}}})
+	s.connect(held)
+	stolen = map[string][]byte{}
+	for _, k := range []string{v.Key(), spec.SnapshotID(name).Key()} {
+		value, _, _ := held.Get(k)
+		if stolen[k] = value; value == nil {
+			s.Fatalf("the worker does not have %s", k)
+		}
+	}
+	return stolen
+}
+
+func (s *keptSite) remove(name string) {
+	s.Helper()
+	s.do(apps.DeleteVolume{Claim: spec.VolumeClaim{Service: key("acme", name)}})
+	s.do(DeleteSnapshot{ID: spec.SnapshotID(name)})
+}
+
+// expect compares what the site lists, and its events.
+func (s *keptSite) expect(when string, fx wire.Effects, listed, left int) {
+	s.Helper()
+	if v, n := s.Volumes(), s.Snapshots(); len(v) != listed || len(n) != listed {
+		s.Errorf("%s: %d volumes and %d snapshots are listed, want %d of each", when, len(v), len(n), listed)
+	}
+	if v, n := told(fx, "VolumesLeft"), told(fx, "SnapshotsLeft"); len(v) != left || len(n) != left {
+		s.Errorf("%s: events about what was left: %q, %q; want %d of each", when, v, n, left)
+	}
+}
+
+func emptyReplica() *reconcile.Replica {
+	return reconcile.NewReplica("desired", "r/", reconcile.Options{})
+}
+
+// TestDeletedDoesNotComeBack: a worker that holds on to what it was told to remove, or is restored from an older disk, has the site's own
+// seal for it. It is not taken up again, whether the site gave it in this life of its store, in one before, or before there were lives in
+// seals.
+func TestDeletedDoesNotComeBack(t *testing.T) {
+	first := newKeptSite(t, "a1", nil)
+	held := emptyReplica()
+	first.connect(held)
+	stolen := first.keep("shop", held)
+	first.remove("shop")
+	first.connect(held)
+	if len(first.Volumes())+len(first.Snapshots())+held.Len() != 0 {
+		t.Fatalf("it was deleted, and there are %+v, %+v, %d items at the worker", first.Volumes(), first.Snapshots(), held.Len())
+	}
+	first.keep("other", held) // with which the tombstones go, which would have the worker remove it again
+	replayed := holding(t, first.now, stolen)
+	first.expect("in the same life", first.connect(replayed), 1, 1)
+	first.expect("told again", first.connect(replayed), 1, 0)
+	if _, orphan, _ := replayed.Get(spec.SnapshotID("shop").Key()); !orphan {
+		t.Error("what was left was removed")
+	}
+	again := newKeptSite(t, "a1", first.store)
+	again.expect("after a restart", again.connect(holding(t, again.now, stolen)), 1, 1)
+
+	// A store that was lost takes up what it finds, once; what it has deleted since does not come back either.
+	for what, items := range map[string]map[string][]byte{"of an earlier life": stolen, "without a life": unnumbered(t, first, stolen)} {
+		lost := newKeptSite(t, "a2", nil)
+		held := holding(t, lost.now, items)
+		lost.expect(what+", found", lost.connect(held), 1, 0)
+		lost.remove("shop")
+		lost.connect(held)
+		lost.keep("other", held)
+		lost.expect(what+", deleted", lost.connect(holding(t, lost.now, items)), 1, 1)
+		again := newKeptSite(t, "a2", lost.store)
+		again.expect(what+", deleted, after a restart", again.connect(holding(t, again.now, items)), 1, 1)
+	}
+}
+
+// TestSetBackStore: a store that was set back without a new life, as by a copy of its disk, has lost what it gave since, and takes it up.
+func TestSetBackStore(t *testing.T) {
+	first := newKeptSite(t, "a1", nil)
+	held := emptyReplica()
+	first.connect(held)
+	first.keep("kept", held)
+	before := maps.Clone(first.store)
+	later := first.keep("later", held)
+
+	back := newKeptSite(t, "a1", before)
+	back.expect("set back", back.connect(held), 2, 0)
+	back.remove("later")
+	back.connect(held)
+	back.expect("deleted since", back.connect(holding(t, back.now, later)), 1, 1)
+}
+
+// unnumbered gives what a site of an earlier version gave, whose seals say nothing of a life.
+func unnumbered(t *testing.T, s *keptSite, items map[string][]byte) map[string][]byte {
+	out, codec, seal := map[string][]byte{}, wire.New(), s.lifecycle.sealKey()
+	for k, value := range items {
+		if id, ok := spec.ParseSnapshotKey(k); ok {
+			var kept spec.KeptSnapshot
+			if err := codec.Unmarshal(value, &kept); err != nil {
+				t.Fatal(id, err)
+			}
+			kept.Given = spec.Given{}
+			kept.Seal = codec.SealSnapshot(seal, "w", kept)
+			out[k] = codec.Marshal(&kept)
+			continue
+		}
+		var kept spec.KeptVolumes
+		if err := codec.Unmarshal(value, &kept); err != nil {
+			t.Fatal(k, err)
+		}
+		kept.Given = spec.Given{}
+		kept.Seal = codec.SealVolumes(seal, "w", kept)
+		out[k] = codec.Marshal(&kept)
+	}
+	return out
+}
