@@ -100,8 +100,6 @@ func TestVolumesOfALostStore(t *testing.T) {
 	}
 }
 
-// What a site had its workers keep with a key that is lost as well, as an earlier version without seals did, is left
-// alone, and not taken up.
 // TestManyVolumesOfALostKey names some volumes that are left, and no more, however many a worker says that it keeps.
 func TestManyVolumesOfALostKey(t *testing.T) {
 	w := newWorld(t, 9)
@@ -132,6 +130,8 @@ func TestManyVolumesOfALostKey(t *testing.T) {
 	}
 }
 
+// What a site had its workers keep with a key that is lost as well, as an earlier version without seals did, is left alone, and not taken up,
+// until an operator has it deleted.
 func TestVolumesOfALostKey(t *testing.T) {
 	w := newWorld(t, 9)
 	site := w.AddCluster("a")
@@ -160,5 +160,17 @@ func TestVolumesOfALostKey(t *testing.T) {
 	}
 	if told := w.texts("VolumesLeft"); len(told) != 1 {
 		t.Errorf("%d events tell of it, want one: %q", len(told), told)
+	}
+	list, _ := w.ClusterCore("a").Orphans()
+	if len(list) != 1 || list[0].Name() != "w1/vol/default/db/web/0" {
+		t.Fatalf("orphans: %+v", list)
+	}
+	w.must(t, site, apps.DecideOrphan{Name: list[0].Name(), Actor: "ann"})
+	w.Run(time.Minute)
+	if at := w.volumes("db"); len(at) != 0 {
+		t.Errorf("deleted by an operator, the data is at %v", at)
+	}
+	if list, _ := w.ClusterCore("a").Orphans(); len(list) != 0 {
+		t.Errorf("deleted, orphans: %+v", list)
 	}
 }

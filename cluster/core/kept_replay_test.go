@@ -2,6 +2,8 @@ package core
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,4 +181,103 @@ func unnumbered(t *testing.T, s *keptSite, items map[string][]byte) map[string][
 		out[k] = codec.Marshal(&kept)
 	}
 	return out
+}
+
+// TestLeftIsDeleted: an operator lists what a worker keeps and the site does not take up, and has it deleted, each by its name and with an
+// event that says by whom. What the site knows there is not touched.
+func TestLeftIsDeleted(t *testing.T) {
+	first := newKeptSite(t, "a1", nil)
+	held := emptyReplica()
+	first.connect(held)
+	foreign := first.keep("foreign", held)
+	for k, value := range foreign {
+		foreign[k] = append(value[:len(value)-1:len(value)-1], value[len(value)-1]^1) // no longer as it was sealed
+	}
+	foreign["vol/acme/kept/web/0:data"], foreign["vol/acme/kept/web/0:old"] = nil, nil
+
+	site := newKeptSite(t, "a2", nil)
+	worker := holding(t, site.now, foreign)
+	site.connect(worker)
+	site.keep("kept", worker)
+	site.connect(worker)
+	names := func() (out []string) {
+		list, err := site.Orphans()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list {
+			if out = append(out, o.Name()); o.Instance != "" || o.Worker != "w" || o.Problem == "" {
+				t.Errorf("%s is listed as %+v", o.Name(), o)
+			}
+		}
+		return out
+	}
+	want := []string{"w/snap/foreign", "w/vol/acme/foreign/web/0", "w/vol/acme/kept/web/0:data", "w/vol/acme/kept/web/0:old"}
+	if got := names(); !slices.Equal(got, want) {
+		t.Fatalf("%q are listed, want %q", got, want)
+	}
+	refused := func(msg apps.DecideOrphan, code skerry.Code, text string) {
+		t.Helper()
+		fx := site.Step(site.now, msg)
+		if err := skerry.AsError(fx.Err); fx.Err == nil || err.Code != code || !strings.Contains(err.Message, text) {
+			t.Errorf("%+v: %v; want %s, %q", msg, fx.Err, code, text)
+		}
+	}
+	refused(apps.DecideOrphan{Name: want[0], Adopt: true}, skerry.CodeConflict, notShown)
+	refused(apps.DecideOrphan{Name: want[2]}, skerry.CodeConflict, "knows volumes acme/kept/web/0")
+	for _, name := range []string{"w/snap/kept", "w/vol/acme/kept/web/0", "x/snap/foreign", "w/inst/x", "snap/foreign", "w/"} {
+		refused(apps.DecideOrphan{Name: name}, skerry.CodeNotFound, name)
+	}
+	for _, name := range []string{want[0], want[1], want[3]} {
+		fx := site.Step(site.now, apps.DecideOrphan{Name: name, Actor: "ann"})
+		site.save(fx)
+		if texts := told(fx, "OrphanDeleted"); fx.Err != nil || len(texts) != 1 || !strings.HasSuffix(texts[0], "by ann") {
+			t.Fatalf("%s: %v, events %q", name, fx.Err, texts)
+		}
+	}
+	site.connect(worker)
+	if got := names(); !slices.Equal(got, want[2:3]) {
+		t.Errorf("%q are left", got)
+	}
+	var keys []string
+	for k := range worker.All() {
+		keys = append(keys, k)
+	}
+	if left := []string{"snap/kept", "vol/acme/kept/web/0", "vol/acme/kept/web/0:data"}; !slices.Equal(keys, left) {
+		t.Errorf("the worker has %q, want %q", keys, left)
+	}
+	site.expect("what was known", wire.Effects{}, 1, 0)
+	// A worker that keeps it nevertheless has it listed, and named, again.
+	fx := site.connect(holding(t, site.now, foreign))
+	if got := names(); len(told(fx, "SnapshotsLeft")) != 1 || !slices.Contains(got, want[0]) {
+		t.Errorf("kept nevertheless: %q, events %q", got, told(fx, "SnapshotsLeft"))
+	}
+}
+
+// TestLeftInUse: volumes that an orphan or an instance on its way out has are not deleted.
+func TestLeftInUse(t *testing.T) {
+	now, codec := time.Unix(1_700_000_000, 0).UTC(), wire.New()
+	site := newKeptSite(t, "a2", nil)
+	a := spec.Assignment{ID: "db-cabcdefgh", Service: key("acme", "db"), Spec: spec.ServiceSpec{Name: "web", Mode: spec.ModeService,
+		Volumes: []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}}}
+	v := spec.VolumeClaim{Service: a.Service}
+	held := holding(t, now, map[string][]byte{v.Key(): nil, wire.AssignmentKey(a.ID): codec.Marshal(&a)})
+	runs := reconcile.NewSource("observed", "o/", "w1", reconcile.Options{})
+	if _, err := runs.Put(wire.AssignmentKey(a.ID), codec.Marshal(&wire.Observation{ID: a.ID, State: skerry.Running})); err != nil {
+		t.Fatal(err)
+	}
+	exchange(site.Core, now, runs, held)
+	name := "w/" + v.Key()
+	if fx := site.Step(now, apps.DecideOrphan{Name: name}); fx.Err == nil || !strings.Contains(fx.Err.Error(), "orphan db-cabcdefgh uses it") {
+		t.Errorf("beside an orphan that has it: %v", fx.Err)
+	}
+	if fx := site.Step(now, apps.DecideOrphan{Name: string(a.ID)}); fx.Err != nil {
+		t.Fatal(fx.Err)
+	}
+	runs.Delete(wire.AssignmentKey(a.ID))
+	site.Step(now, ChildDown{Name: "w"})
+	exchange(site.Core, now, runs, held)
+	if fx := site.Step(now, apps.DecideOrphan{Name: name}); fx.Err != nil {
+		t.Errorf("when the orphan has ended: %v", fx.Err)
+	}
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -226,86 +224,6 @@ func (sv *rebuilder) endRebuild(now time.Time, fx *wire.Effects) {
 	}
 	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt",
 		"the site was rebuilt from what its workers hold; `skerry cluster status` shows what was not recovered", "")
-}
-
-// orphan is one with what a worker holds of it.
-type orphan struct {
-	view.Orphan
-	a   spec.Assignment
-	obs wire.Observation
-}
-
-// orphans lists what workers run and this store does not know.
-func (sv *rebuilder) orphans() (list []orphan) {
-	for _, id := range slices.Sorted(maps.Keys(sv.orphan)) {
-		if sv.places[id] != nil {
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(sv.orphan[id])) {
-			child := sv.Children.Get(name)
-			if child == nil {
-				continue
-			}
-			var found orphan
-			key := wire.AssignmentKey(id)
-			value, orphaned, ok := child.Observed.Get(key)
-			if !ok || orphaned || sv.codec.Unmarshal(value, &found.obs) != nil {
-				continue
-			}
-			var held *spec.Assignment
-			sealed := false
-			left, _ := child.Desired.Orphans()
-			for _, o := range left {
-				if o.Key == key && sv.codec.Unmarshal(o.Value, &found.a) == nil && found.a.ID == id {
-					held, sealed = &found.a, sv.wasGiven(name, o.Value)
-				}
-			}
-			found.Orphan = view.NewOrphan(id, held, &found.obs)
-			found.Worker = skerry.WorkerName(name)
-			switch {
-			case found.Problem != "":
-			case !ofSite(id):
-				found.Problem = "it is the root's, which adopts or ends it there"
-			case !sealed:
-				found.Problem = notGiven
-			}
-			list = append(list, found)
-		}
-	}
-	return list
-}
-
-// decideOrphan adopts or ends an orphan, on every worker that has it.
-func (sv *rebuilder) decideOrphan(now time.Time, msg apps.DecideOrphan, fx *wire.Effects) {
-	done := false
-	for _, x := range sv.orphans() {
-		if x.Instance != msg.ID {
-			continue
-		}
-		worker := string(x.Worker)
-		switch {
-		case !msg.Adopt || done: // of two copies one is adopted
-			sv.Children.Delete(worker, wire.AssignmentKey(msg.ID))
-			sv.siteEvent(fx, now, wire.EventNormal, "OrphanEnded",
-				fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", msg.ID, worker, cmp.Or(msg.Actor, "the system")),
-				worker)
-		case x.Problem != "":
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", msg.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
-			return
-		default:
-			if err := sv.takeUp(now, &x.a, &x.obs, fx); err != nil {
-				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %w", msg.ID, worker, err)
-				return
-			}
-			sv.siteEvent(fx, now, wire.EventNormal, "OrphanAdopted",
-				fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", msg.ID, worker, x.Service, cmp.Or(msg.Actor, "the system")),
-				worker)
-		}
-		done = true
-	}
-	if !done {
-		fx.Err = view.NoOrphan(msg.ID, sv.places[msg.ID] != nil)
-	}
 }
 
 // takeUp makes what runs an instance of an application of the site's own again.

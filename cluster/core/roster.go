@@ -77,6 +77,26 @@ type worker struct {
 	immodest  bool              // an interest of it was refused on this connection, and that was told
 }
 
+// keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to what it was told
+// to remove, or have it again from an older disk, with the site's own seal.
+type keeps struct {
+	// Serial counts what the worker was given.
+	Serial uint64 `json:"serial,omitempty"`
+	// Searched is the life of the store in which the worker has listed what it keeps from earlier ones.
+	Searched skerry.Incarnation `json:"searched,omitempty"`
+}
+
+// gaveUp reports whether a store that does not know what it gave a worker has given it up, rather than lost it.
+//
+//	given in this life      known ─► deleted ─► not known. A number above the count is of a store that was set back, which has lost it.
+//	given in an earlier one lost with that store; but the worker has listed all of that once, and what is not known later was deleted since.
+func (k keeps) gaveUp(life skerry.Incarnation, given spec.Given) bool {
+	if given.Life == life {
+		return given.Serial <= k.Serial
+	}
+	return k.Searched == life
+}
+
 // workerRecord is what is kept of a worker, with what parts of the core own.
 type workerRecord struct {
 	*worker
