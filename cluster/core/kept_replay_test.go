@@ -189,14 +189,14 @@ func TestLeftIsDeleted(t *testing.T) {
 	first := newKeptSite(t, "a1", nil)
 	held := emptyReplica()
 	first.connect(held)
-	foreign := first.keep("foreign", held)
-	for k, value := range foreign {
-		foreign[k] = append(value[:len(value)-1:len(value)-1], value[len(value)-1]^1) // no longer as it was sealed
+	unsealed := first.keep("unsealed", held)
+	for k, value := range unsealed {
+		unsealed[k] = append(value[:len(value)-1:len(value)-1], value[len(value)-1]^1) // no longer as it was sealed
 	}
-	foreign["vol/acme/kept/web/0:data"], foreign["vol/acme/kept/web/0:old"] = nil, nil
+	unsealed["vol/acme/kept/web/0:data"], unsealed["vol/acme/kept/web/0:old"] = nil, nil
 
 	site := newKeptSite(t, "a2", nil)
-	worker := holding(t, site.now, foreign)
+	worker := holding(t, site.now, unsealed)
 	site.connect(worker)
 	site.keep("kept", worker)
 	site.connect(worker)
@@ -212,7 +212,7 @@ func TestLeftIsDeleted(t *testing.T) {
 		}
 		return out
 	}
-	want := []string{"w/snap/foreign", "w/vol/acme/foreign/web/0", "w/vol/acme/kept/web/0:data", "w/vol/acme/kept/web/0:old"}
+	want := []string{"w/snap/unsealed", "w/vol/acme/kept/web/0:data", "w/vol/acme/kept/web/0:old", "w/vol/acme/unsealed/web/0"}
 	if got := names(); !slices.Equal(got, want) {
 		t.Fatalf("%q are listed, want %q", got, want)
 	}
@@ -224,11 +224,11 @@ func TestLeftIsDeleted(t *testing.T) {
 		}
 	}
 	refused(apps.DecideOrphan{Name: want[0], Adopt: true}, skerry.CodeConflict, notShown)
-	refused(apps.DecideOrphan{Name: want[2]}, skerry.CodeConflict, "knows volumes acme/kept/web/0")
-	for _, name := range []string{"w/snap/kept", "w/vol/acme/kept/web/0", "x/snap/foreign", "w/inst/x", "snap/foreign", "w/"} {
+	refused(apps.DecideOrphan{Name: want[1]}, skerry.CodeConflict, "knows volumes acme/kept/web/0")
+	for _, name := range []string{"w/snap/kept", "w/vol/acme/kept/web/0", "x/snap/unsealed", "w/inst/x", "snap/unsealed", "w/"} {
 		refused(apps.DecideOrphan{Name: name}, skerry.CodeNotFound, name)
 	}
-	for _, name := range []string{want[0], want[1], want[3]} {
+	for _, name := range []string{want[0], want[2], want[3]} {
 		fx := site.Step(site.now, apps.DecideOrphan{Name: name, Actor: "ann"})
 		site.save(fx)
 		if texts := told(fx, "OrphanDeleted"); fx.Err != nil || len(texts) != 1 || !strings.HasSuffix(texts[0], "by ann") {
@@ -236,7 +236,7 @@ func TestLeftIsDeleted(t *testing.T) {
 		}
 	}
 	site.connect(worker)
-	if got := names(); !slices.Equal(got, want[2:3]) {
+	if got := names(); !slices.Equal(got, want[1:2]) {
 		t.Errorf("%q are left", got)
 	}
 	var keys []string
@@ -248,7 +248,7 @@ func TestLeftIsDeleted(t *testing.T) {
 	}
 	site.expect("what was known", wire.Effects{}, 1, 0)
 	// A worker that keeps it nevertheless has it listed, and named, again.
-	fx := site.connect(holding(t, site.now, foreign))
+	fx := site.connect(holding(t, site.now, unsealed))
 	if got := names(); len(told(fx, "SnapshotsLeft")) != 1 || !slices.Contains(got, want[0]) {
 		t.Errorf("kept nevertheless: %q, events %q", got, told(fx, "SnapshotsLeft"))
 	}

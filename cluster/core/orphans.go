@@ -130,8 +130,8 @@ func (sv *rebuilder) inUse(all []orphan, worker, key string) string {
 	}
 	whole := claim.Whole()
 	for _, known := range sv.volumes.List() {
-		own := known.Volume == "" && len(known.Names) > 0 && claim.Volume != "" && !slices.Contains(known.Names, claim.Volume)
-		if known.Whole() == whole && known.Worker == worker && !own && (known.Volume == "" || claim.Volume == "") {
+		apart := known.Volume == "" && len(known.Names) > 0 && claim.Volume != "" && !slices.Contains(known.Names, claim.Volume)
+		if known.Whole() == whole && known.Worker == worker && !apart && (known.Volume == "" || claim.Volume == "") {
 			return "this site knows volumes " + known.String() + " there"
 		}
 	}
