@@ -13,7 +13,8 @@ import (
 func (h *Handler) addOrphans() {
 	add(h, operation{ID: "list-orphans", Method: http.MethodGet, Path: "/v1/orphans", Scope: auth.ScopeAppsRead,
 		Object: objSite, Tag: "instances",
-		Summary: "List orphans: instances that are running but not recorded in the store, for example after a backup was restored, and volumes and snapshots that workers keep and their site does not take up."},
+		Summary: "List orphans: instances that are running but not recorded in the store, for example after a backup was restored, " +
+			"and volumes and snapshots that workers keep and their site does not take up."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.Orphan], error) {
 			list, err := h.opt.Backend.Orphans(ctx)
 			return seen(list, err, func(*view.Orphan) bool { return true })

@@ -58,8 +58,8 @@ func readAudit(value []byte, r *AuditRecord) error {
 	return err
 }
 
-// auditLog numbers records and knows which are kept. One batch of records after the other is written, each with one commit: it is chained to
-// what is there, or nothing of it is kept.
+// auditLog numbers records and knows which are kept. One batch of records after the other is written, each with one commit: it is chained
+// to what is there, or nothing of it is kept.
 //
 //	Audit ─► waiting ─ whoever has the turn takes all ─► keepAudit ─► done
 //	                                                       └─ conflict: another leader wrote ─► reload, and once more

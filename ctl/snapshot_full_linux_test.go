@@ -166,7 +166,8 @@ func TestImageExportToFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	cmd.SetOut(full)
-	if e := skerry.AsError(exportTo(cmd, images, "", []string{"web:1"})); e == nil || e.Code != skerry.CodeFull || !strings.Contains(e.Hint, "incomplete") {
+	e := skerry.AsError(exportTo(cmd, images, "", []string{"web:1"}))
+	if e == nil || e.Code != skerry.CodeFull || !strings.Contains(e.Hint, "incomplete") {
 		t.Errorf("to a full standard output: %v", e)
 	}
 	if err := exportTo(cmd, images, dir, []string{"web:1"}); err == nil || strings.Contains(err.Error(), ".skerry-") {

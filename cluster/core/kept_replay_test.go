@@ -25,19 +25,19 @@ type keptSite struct {
 
 func newKeptSite(t *testing.T, life skerry.Incarnation, store map[string][]byte) *keptSite {
 	t.Helper()
-	s := &keptSite{T: t, now: time.Unix(1_700_000_000, 0).UTC(), store: maps.Clone(store)}
-	if s.store == nil {
-		s.store = map[string][]byte{}
+	site := &keptSite{T: t, now: time.Unix(1_700_000_000, 0).UTC(), store: maps.Clone(store)}
+	if site.store == nil {
+		site.store = map[string][]byte{}
 	}
-	s.Core = New(Options{Name: "a", Incarnation: life, Term: 1, Admission: Admission{Trusted: []string{"acme"}}, Secret: [32]byte{1}})
-	for key, value := range s.store {
-		if err := s.Load(key, value); err != nil {
+	site.Core = New(Options{Name: "a", Incarnation: life, Term: 1, Admission: Admission{Trusted: []string{"acme"}}, Secret: [32]byte{1}})
+	for key, value := range site.store {
+		if err := site.Load(key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.save(s.Start(s.now))
-	s.do(apps.PutOrg{Org: apps.Org{Name: "acme"}})
-	return s
+	site.save(site.Start(site.now))
+	site.do(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	return site
 }
 
 func (s *keptSite) save(fx wire.Effects) {
@@ -72,7 +72,7 @@ func (s *keptSite) keep(name string, held *reconcile.Replica) (stolen map[string
 	s.volumes.Restored(v, "w", volumes.Want{Org: "acme", Size: skerry.GiB, Names: []string{"data"}}, 0)
 	s.do(BeginSnapshot{ID: spec.SnapshotID(name), Claim: v, Import: true, Org: "acme", Worker: "w"})
 	s.do(EndSnapshot{ID: spec.SnapshotID(name), Info: &spec.Snapshot{At: s.now, Size: 1000, How: spec.SnapshotIdle,
-		SHA256: "0000000000000000000000000000000000000000000000000000000000000000", Volumes: []spec.SnapshotVolume{{Name: "data", Size: skerry.GiB}}}})
+		SHA256: strings.Repeat("0", 64), Volumes: []spec.SnapshotVolume{{Name: "data", Size: skerry.GiB}}}})
 	s.connect(held)
 	stolen = map[string][]byte{}
 	for _, k := range []string{v.Key(), spec.SnapshotID(name).Key()} {
@@ -268,7 +268,8 @@ func TestLeftInUse(t *testing.T) {
 	}
 	exchange(site.Core, now, runs, held)
 	name := "w/" + v.Key()
-	if fx := site.Step(now, apps.DecideOrphan{Name: name}); fx.Err == nil || !strings.Contains(fx.Err.Error(), "orphan db-cabcdefgh uses it") {
+	fx := site.Step(now, apps.DecideOrphan{Name: name})
+	if fx.Err == nil || !strings.Contains(fx.Err.Error(), "orphan db-cabcdefgh uses it") {
 		t.Errorf("beside an orphan that has it: %v", fx.Err)
 	}
 	if fx := site.Step(now, apps.DecideOrphan{Name: string(a.ID)}); fx.Err != nil {

@@ -139,7 +139,8 @@ func (sv *rebuilder) inUse(all []orphan, worker, key string) string {
 		return "an instance there uses it"
 	}
 	for _, x := range all {
-		if x.Instance != "" && string(x.Worker) == worker && x.a.Service == whole.Service && x.a.Ordinal == whole.Ordinal && x.a.Spec.KeepsData() {
+		has := x.a.Service == whole.Service && x.a.Ordinal == whole.Ordinal && x.a.Spec.KeepsData()
+		if has && x.Instance != "" && string(x.Worker) == worker {
 			return "orphan " + string(x.Instance) + " uses it"
 		}
 	}

@@ -77,12 +77,12 @@ const (
 // findKept takes up the volumes and snapshots that a worker keeps and this store does not know: it was lost, or is an older backup. Volumes
 // are nobody's until an application of their name comes back; absence removes nothing.
 func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effects) {
-	w := sv.workers[child.Name]
+	keeper := sv.workers[child.Name]
 	orphans, known := child.Desired.Orphans()
-	if !known || w == nil {
+	if !known || keeper == nil {
 		return
 	}
-	was, left := sv.left[w.Name], leftovers{named: sv.left[w.Name].named}
+	was, left := sv.left[keeper.Name], leftovers{named: sv.left[keeper.Name].named}
 	if len(orphans) > 0 {
 		left.why = map[string]string{}
 	}
@@ -101,22 +101,22 @@ func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effe
 			return
 		}
 		left.named++
-		text := "worker " + w.Name + " keeps " + what + " from before, not taken up: " + why
+		text := "worker " + keeper.Name + " keeps " + what + " from before, not taken up: " + why
 		if left.named == namedMost {
 			text += "; nor are others that it keeps, which are not named"
 		}
-		sv.siteEvent(fx, now, wire.EventWarning, reason, text+"; `skerry get orphans` lists what is not taken up", w.Name)
+		sv.siteEvent(fx, now, wire.EventWarning, reason, text+"; `skerry get orphans` lists what is not taken up", keeper.Name)
 	}
-	count := w.Keeps               // as it was before what is taken up is counted
+	count := keeper.Keeps          // as it was before what is taken up is counted
 	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
 		if claim, ok := spec.ParseVolumeKey(held.Key); ok && looks(held.Key) {
-			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, w, count, claim, held.Value, fx))
+			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, keeper, count, claim, held.Value, fx))
 		}
 	}
 	found, orgs := 0, map[string]bool{}
 	for _, held := range orphans {
 		if id, ok := spec.ParseSnapshotKey(held.Key); ok && looks(held.Key) {
-			org, why := sv.findSnapshot(w, count, id, held.Value)
+			org, why := sv.findSnapshot(keeper, count, id, held.Value)
 			leave(held.Key, "SnapshotsLeft", "snapshot "+string(id), why)
 			if why == "" {
 				found++
@@ -128,15 +128,15 @@ func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effe
 		sv.countBesides(org)
 	}
 	if found > 0 {
-		text := fmt.Sprintf("worker %s keeps %d snapshots that this site's store did not know", w.Name, found)
-		sv.siteEvent(fx, now, wire.EventWarning, "SnapshotsFound", text+"; `skerry get snapshots` lists them again", w.Name)
+		text := fmt.Sprintf("worker %s keeps %d snapshots that this site's store did not know", keeper.Name, found)
+		sv.siteEvent(fx, now, wire.EventWarning, "SnapshotsFound", text+"; `skerry get snapshots` lists them again", keeper.Name)
 	}
-	sv.left[w.Name] = left
-	if w.Keeps.Searched != sv.life {
-		w.Keeps.Searched = sv.life
+	sv.left[keeper.Name] = left
+	if keeper.Keeps.Searched != sv.life {
+		keeper.Keeps.Searched = sv.life
 		// Without a count it is written when something is dropped: nothing that is given up can come back before.
-		if w.Keeps.Serial > 0 {
-			sv.counted[w.Name] = true
+		if keeper.Keeps.Serial > 0 {
+			sv.counted[keeper.Name] = true
 		}
 	}
 }

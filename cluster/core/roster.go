@@ -88,8 +88,8 @@ type keeps struct {
 
 // gaveUp reports whether a store that does not know what it gave a worker has given it up, rather than lost it.
 //
-//	given in this life      known ─► deleted ─► not known. A number above the count is of a store that was set back, which has lost it.
-//	given in an earlier one lost with that store; but the worker has listed all of that once, and what is not known later was deleted since.
+//	given in this life        known ─► deleted ─► not known; but a number above the count is of a store that was set back, and has lost it
+//	given in an earlier life  lost with that store, unless the worker has listed what it keeps since: then it was known, and deleted
 func (k keeps) gaveUp(life skerry.Incarnation, given spec.Given) bool {
 	if given.Life == life {
 		return given.Serial <= k.Serial

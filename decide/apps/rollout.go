@@ -227,8 +227,8 @@ func latest(a, b time.Time) time.Time {
 // what is broken may be their worker. The new version comes there last, and what becomes of it there says nothing about it. One that serves
 // again before its turn, and not just for a moment, is judged. The same holds for workers of a perWorker service
 // (cluster/core/exchange.go).
-func (rs *rollouts) findAiling(now time.Time, a *App, s *spec.ServiceSpec, r *Rollout, old []*Instance, fx *wire.Effects) {
-	if r == nil || !r.EndedAt.IsZero() || r.Back {
+func (rs *rollouts) findAiling(now time.Time, app *App, svc *spec.ServiceSpec, roll *Rollout, old []*Instance, fx *wire.Effects) {
+	if roll == nil || !roll.EndedAt.IsZero() || roll.Back {
 		return // those that serve nobody are of the version that failed
 	}
 	steady := func(i *Instance) bool { return i.IsReady() && !skerry.HasCondition(i.Conditions, skerry.CrashLoop) }
@@ -236,20 +236,20 @@ func (rs *rollouts) findAiling(now time.Time, a *App, s *spec.ServiceSpec, r *Ro
 	for _, i := range old {
 		serving[i.Revision] = serving[i.Revision] || steady(i)
 	}
-	was := slices.Clone(r.Ailing)
+	was := slices.Clone(roll.Ailing)
 	for _, i := range old {
-		at := sinceOf(i, skerry.Ready).Add(s.Update.Healthy())
-		switch ails := r.ails(i); {
+		at := sinceOf(i, skerry.Ready).Add(svc.Update.Healthy())
+		switch ails := roll.ails(i); {
 		case ails && steady(i) && now.Before(at):
-			rs.wakeAt(a.Key(), at)
+			rs.wakeAt(app.Key(), at)
 		case ails && steady(i):
-			r.Ailing = slices.DeleteFunc(r.Ailing, func(ordinal int) bool { return ordinal == i.Ordinal })
+			roll.Ailing = slices.DeleteFunc(roll.Ailing, func(ordinal int) bool { return ordinal == i.Ordinal })
 		case !ails && !steady(i) && serving[i.Revision] && !outOfTouch(i) && rs.DataAt(i) != "":
-			r.Ailing = append(r.Ailing, i.Ordinal)
+			roll.Ailing = append(roll.Ailing, i.Ordinal)
 		}
 	}
-	if !slices.Equal(was, r.Ailing) {
-		rs.saveApp(a, fx)
+	if !slices.Equal(was, roll.Ailing) {
+		rs.saveApp(app, fx)
 	}
 }
 
