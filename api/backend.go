@@ -47,7 +47,7 @@ type Backend interface {
 	// Volumes lists the local volumes of replicas, with those that outlived their application.
 	Volumes(ctx context.Context) ([]view.VolumeView, error)
 
-	// Orphans lists the instances that run and that the store does not know; Do takes apps.DecideOrphan for one.
+	// Orphans lists what runs, or is kept by workers, and is not known or taken up; Do takes apps.DecideOrphan for one.
 	Orphans(ctx context.Context) ([]view.Orphan, error)
 
 	Journal() *journal.Journal

@@ -287,19 +287,19 @@ func (c *Client) DeleteAppVolumes(ctx context.Context, k skerry.AppKey, volumes 
 	return d, err
 }
 
-// Orphans lists the instances that run and that the server's store does not know.
+// Orphans lists the instances that run and that the server's store does not know, and what workers keep and it does not take up.
 func (c *Client) Orphans(ctx context.Context) ([]view.Orphan, error) {
 	return list[view.Orphan](ctx, c, "/v1/orphans", nil)
 }
 
 // AdoptOrphan makes an orphan an instance of its application again.
-func (c *Client) AdoptOrphan(ctx context.Context, id skerry.InstanceID) error {
-	return c.do(ctx, http.MethodPost, "/v1/orphans/"+esc(string(id))+"/adopt", nil, nil, nil)
+func (c *Client) AdoptOrphan(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPost, "/v1/orphans/"+esc(name)+"/adopt", nil, nil, nil)
 }
 
-// DeleteOrphan ends an orphan.
-func (c *Client) DeleteOrphan(ctx context.Context, id skerry.InstanceID) error {
-	return c.do(ctx, http.MethodDelete, "/v1/orphans/"+esc(string(id)), nil, nil, nil)
+// DeleteOrphan ends an orphan, or deletes it from the worker that keeps it.
+func (c *Client) DeleteOrphan(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/orphans/"+esc(name), nil, nil, nil)
 }
 
 // Volumes lists local volumes, of one namespace if it is given.

@@ -107,6 +107,7 @@ func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &People{cfg: cfg, hash: newHashers(), users: map[string]*User{}, sessions: map[string]*session{}, access: map[string]*accessToken{},
+		audit: auditLog{turn: make(chan struct{}, 1)},
 		codes: loginLimit{most: totpMostWait, forget: totpForget}}
 	p.decoy = cfg.Argon2.hash(randomText(20))
 	if err := p.load(ctx); err != nil {

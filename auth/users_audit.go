@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,17 +58,28 @@ func readAudit(value []byte, r *AuditRecord) error {
 	return err
 }
 
-// auditLog numbers records and knows which are kept.
+// auditLog numbers records and knows which are kept. One batch of records after the other is written, each with one commit: it is chained
+// to what is there, or nothing of it is kept.
+//
+//	Audit ─► waiting ─ whoever has the turn takes all ─► keepAudit ─► done
+//	                                                       └─ conflict: another leader wrote ─► reload, and once more
 type auditLog struct {
-	mu          sync.Mutex
+	mu      sync.Mutex
+	waiting []*auditEntry // to be written; mu guards it
+
+	turn chan struct{} // holds one while somebody writes; the rest is for who has put it there
+
 	first, last uint64 // kept; last == 0: none
 	head        string // hash of the last one
-	// writing is held by those whose record is on its way: they may come in any order.
-	writing sync.RWMutex
-	// failed are records that could not be stored, with the hash of the one before each, until others came after them.
-	failed map[uint64]string
-	pruned time.Time
-	steady journal.Steady
+	pruned      time.Time
+	steady      journal.Steady
+}
+
+// auditEntry is a record that is to be written.
+type auditEntry struct {
+	record AuditRecord
+	done   chan struct{} // closed when that has ended, as err says
+	err    error
 }
 
 // found takes a stored record; they come in the order of their keys.
@@ -88,159 +99,154 @@ func auditKey(n uint64) string { return fmt.Sprintf("%s%020d", recAudit, n) }
 // pruneEvery is how often records are looked at for their age.
 const pruneEvery = time.Hour
 
+// auditBatch is how many records are written at once, and auditDrop how many go for them. A commit of etcd takes 128 operations.
+const (
+	auditBatch = 32
+	auditDrop  = 64
+)
+
 // Audit keeps a record. A store that takes no writes loses it; the log has it then.
 func (p *People) Audit(ctx context.Context, r AuditRecord) {
-	p.audit.writing.RLock()
-	err := p.keepAudit(ctx, &r)
-	p.audit.writing.RUnlock()
-	if errors.Is(err, store.ErrConflict) { // while leaders change there are two for a moment, and the other one has written that number
-		p.audit.writing.Lock()
-		for range 8 {
-			if err = p.audit.reload(ctx, p); err == nil {
-				err = p.keepAudit(ctx, &r)
-			}
-			if !errors.Is(err, store.ErrConflict) {
-				break
-			}
-		}
-		p.audit.writing.Unlock()
+	if r.At.IsZero() {
+		r.At = p.cfg.Now()
 	}
-	if err != nil {
+	a, entry := &p.audit, &auditEntry{record: r, done: make(chan struct{})}
+	a.mu.Lock()
+	a.waiting = append(a.waiting, entry)
+	a.mu.Unlock()
+	for written := false; !written; {
+		select {
+		case <-entry.done:
+			written = true
+		case a.turn <- struct{}{}:
+			a.mu.Lock()
+			batch := slices.Clone(a.waiting[:min(len(a.waiting), auditBatch)])
+			a.waiting = slices.Delete(a.waiting, 0, len(batch))
+			a.mu.Unlock()
+			p.keepAudit(ctx, batch)
+			<-a.turn
+		case <-ctx.Done():
+			if a.leave(entry) {
+				entry.err = ctx.Err()
+			} else {
+				<-entry.done
+			}
+			written = true
+		}
+	}
+	if r := &entry.record; entry.err != nil {
 		p.cfg.Log.Error("audit record was not kept", "seq", r.Seq, "user", r.User, "addr", r.Address, "operation", r.Operation,
-			"object", r.Object, "result", r.Result, "err", err)
+			"object", r.Object, "result", r.Result, "err", entry.err)
 	}
 }
 
-// reload reads the records that another leader has written. Nobody writes meanwhile.
+// leave takes back a record that nobody is writing, and reports whether there was one.
+func (a *auditLog) leave(entry *auditEntry) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := slices.Index(a.waiting, entry)
+	if at >= 0 {
+		a.waiting = slices.Delete(a.waiting, at, at+1)
+	}
+	return at >= 0
+}
+
+// auditTime bounds how long a batch is written. It does not end with the request that writes it, because records of others are in it.
+const auditTime = 10 * time.Second
+
+// keepAudit writes records. It is called by who has the turn.
+func (p *People) keepAudit(ctx context.Context, batch []*auditEntry) {
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTime)
+	defer cancel()
+	err := p.commitAudit(ctx, batch)
+	for range 8 {
+		if !errors.Is(err, store.ErrConflict) {
+			break
+		}
+		// While leaders change there are two for a moment, and the other one has written that number.
+		if err = p.audit.reload(ctx, p); err == nil {
+			err = p.commitAudit(ctx, batch)
+		}
+	}
+	for _, entry := range batch {
+		entry.err = err
+		close(entry.done)
+	}
+}
+
+// reload reads the records that another leader has written.
 func (a *auditLog) reload(ctx context.Context, p *People) error {
 	recs, _, err := p.cfg.Store.List(ctx, p.cfg.Prefix+recAudit)
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.first, a.last, a.head, a.failed = 0, 0, "", nil
+	a.first, a.last, a.head = 0, 0, ""
 	for _, rec := range recs {
 		a.found(strings.TrimPrefix(rec.Key, p.cfg.Prefix+recAudit), rec.Value)
 	}
 	return nil
 }
 
-// keepAudit gives a record its number, and stores it.
-func (p *People) keepAudit(ctx context.Context, r *AuditRecord) error {
-	a, l := &p.audit, p.cfg.Audit
-	if l.Records <= 0 {
-		l.Records = 10_000
+// commitAudit gives records their numbers and stores them, all or none.
+func (p *People) commitAudit(ctx context.Context, batch []*auditEntry) error {
+	a, limits := &p.audit, p.cfg.Audit
+	if limits.Records <= 0 {
+		limits.Records = 10_000
 	}
-	if l.Age <= 0 {
-		l.Age = 90 * 24 * time.Hour
+	if limits.Age <= 0 {
+		limits.Age = 90 * 24 * time.Hour
 	}
-	now := p.cfg.Now()
-	if r.At.IsZero() {
-		r.At = now
+	first, last, head := max(a.first, 1), a.last, a.head
+	var ops []store.Op
+	for _, entry := range batch {
+		entry.record.Seq, entry.record.Prev = last+1, head
+		op, err := p.op(auditKey(last+1), entry.record.stored())
+		if err != nil {
+			return err
+		}
+		op.Expect = new(int64) // nobody has that number
+		ops, last, head = append(ops, op), last+1, auditHash(op.Value)
 	}
-	a.mu.Lock()
-	if a.first == 0 {
-		a.first = 1
+	drop := func() {
+		ops, first = append(ops, store.Op{Key: p.cfg.Prefix + auditKey(first), Delete: true}), first+1
 	}
-	r.Seq, r.Prev = a.last+1, a.head
-	op, err := p.op(auditKey(r.Seq), r.stored())
-	op.Expect = new(int64) // nobody has that number
-	if err == nil {
-		a.last, a.head = r.Seq, auditHash(op.Value)
-	}
-	var drop []uint64
-	for a.last-a.first >= uint64(l.Records) && len(drop) < 64 {
-		drop = append(drop, a.first)
-		a.first++
-	}
-	prune := a.steady.Enough(now) && now.Sub(a.pruned) > pruneEvery
-	if prune {
-		a.pruned = now
-	}
-	oldest := a.first
-	a.mu.Unlock()
-	for _, n := range drop { // somebody may have made many to be rid of some
-		if rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(n)); err == nil {
+	for last-first >= uint64(limits.Records) && len(ops) < len(batch)+auditDrop { // somebody may have made many to be rid of some
+		if rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(first)); err == nil {
 			p.cfg.Log.Info("audit record was dropped for newer ones", "record", string(rec.Value))
 		}
+		drop()
 	}
-	for prune && oldest < r.Seq && len(drop) < 1024 {
-		rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(oldest))
-		var old AuditRecord
-		if err == nil && readAudit(rec.Value, &old) == nil && now.Sub(old.At) <= l.Age {
-			break
+	if now := p.cfg.Now(); a.steady.Enough(now) && now.Sub(a.pruned) > pruneEvery {
+		for first < last && len(ops) < 1024 {
+			rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(first))
+			var old AuditRecord
+			if err == nil && readAudit(rec.Value, &old) == nil && now.Sub(old.At) <= limits.Age {
+				break
+			}
+			drop()
 		}
-		drop = append(drop, oldest)
-		oldest++
+		a.pruned = now
 	}
-	if prune {
-		a.mu.Lock()
-		a.first = max(a.first, oldest) // others may have dropped more meanwhile
-		a.mu.Unlock()
+	if _, err := p.cfg.Store.Commit(ctx, ops); err != nil && !p.kept(ctx, ops[len(batch)-1]) {
+		return err // if they are there nevertheless, the next batch finds its number taken
 	}
-	if err == nil {
-		ops := []store.Op{op}
-		for _, n := range drop {
-			ops = append(ops, store.Op{Key: p.cfg.Prefix + auditKey(n), Delete: true})
-		}
-		_, err = p.cfg.Store.Commit(ctx, ops)
-	}
-	if err != nil && a.there(ctx, p, op) { // only the answer was lost
-		err = nil
-	}
-	if err != nil {
-		a.mu.Lock()
-		if len(drop) > 0 { // they are still there
-			a.first = min(a.first, drop[0])
-		}
-		a.mu.Unlock()
-	}
-	return err
+	a.first, a.last, a.head = first, last, head
+	return nil
 }
 
-// thereTime bounds the question whether a record is there that was not said to be.
-const thereTime = 5 * time.Second
+// keptTime bounds the question whether a record is there that was not said to be.
+const keptTime = 5 * time.Second
 
-// there reports whether a record is there although its commit failed. If it surely is not, the next one takes its place, and so it is with
-// those before it that failed at the same time: a gap would look as if somebody had removed them.
-func (a *auditLog) there(ctx context.Context, p *People, op store.Op) bool {
-	if op.Value == nil {
-		return false // it has taken no number
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thereTime)
+// kept reports whether a record is there although its commit failed: only the answer was lost.
+func (p *People) kept(ctx context.Context, op store.Op) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keptTime)
 	defer cancel()
 	rec, err := p.cfg.Store.Get(ctx, op.Key)
-	if err == nil {
-		return bytes.Equal(rec.Value, op.Value)
-	}
-	if !errors.Is(err, store.ErrNotFound) {
-		return false // nobody knows
-	}
-	var r AuditRecord
-	if readAudit(op.Value, &r) != nil {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.failed == nil {
-		a.failed = map[uint64]string{}
-	}
-	a.failed[r.Seq] = r.Prev
-	for {
-		prev, ok := a.failed[a.last]
-		if !ok {
-			break
-		}
-		delete(a.failed, a.last)
-		a.last, a.head = a.last-1, prev
-	}
-	maps.DeleteFunc(a.failed, func(n uint64, _ string) bool { return n+maxFailed < a.last })
-	return false
+	return err == nil && bytes.Equal(rec.Value, op.Value)
 }
-
-// maxFailed is far more than how many records are on their way at a time.
-const maxFailed = 10_000
 
 // AuditRecords gives the newest kept records that keep accepts, oldest first; at most limit.
 func (p *People) AuditRecords(ctx context.Context, limit int, keep func(*AuditRecord) bool) ([]AuditRecord, error) {

@@ -53,9 +53,7 @@ const maxAuditFaults = 100
 
 // VerifyAudit checks the chain of the kept records, and that the record that since names, if any, is one of them.
 func (p *People) VerifyAudit(ctx context.Context, since *AuditMark) (AuditReport, error) {
-	p.audit.writing.Lock()
 	recs, _, err := p.cfg.Store.List(ctx, p.cfg.Prefix+recAudit)
-	p.audit.writing.Unlock()
 	if err != nil {
 		return AuditReport{}, err
 	}

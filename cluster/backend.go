@@ -197,7 +197,7 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
-	m.Orphans = len(orphans)
+	m.Orphans = view.OrphansRunning(orphans)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Ignored(), nil })
 	m.Write(w)
@@ -270,7 +270,7 @@ func (s *Server) serveMigrate(w http.ResponseWriter, r *http.Request, id skerry.
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Orphans lists what workers run and this site's store does not know.
+// Orphans lists what workers run and keep, and this site's store does not know or take up.
 func (s *Server) Orphans(ctx context.Context) ([]view.Orphan, error) {
 	return tier.View(ctx, s.Role, (*core.Core).Orphans)
 }

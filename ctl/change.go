@@ -132,7 +132,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		ValidArgsFunction: a.completeObjects,
 		Long: `Delete resources. An application is stopped and removed whatever its state. Its local volumes are kept, unless its manifest says
 reclaim: delete, or --volumes is given. A deleted instance ends, and its service places a new one, because the number of instances
-stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good. A volume is deleted with its
+stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good; volumes and
+snapshots that a worker keeps and its site does not take up are deleted from the worker. A volume is deleted with its
 contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key.
 
 KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org, user, token, access-token or member.`,
@@ -189,6 +190,8 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 				word := map[string]string{"app": "is being deleted", "instance": "is being stopped", "orphan": "is being stopped"}[res.singular()]
 				if word == "" {
 					word = "deleted"
+				} else if res.singular() == "orphan" && strings.Contains(name, "/") {
+					word = "is being deleted"
 				}
 				name = trimKind(name, res.singular())
 				if key.Name != "" {
@@ -240,7 +243,7 @@ func (a *app) remove(ctx context.Context, client *api.Client, res *resource, nam
 	case "snapshot":
 		return key, gone, client.DeleteSnapshot(ctx, spec.SnapshotID(name))
 	case "orphan":
-		return key, gone, client.DeleteOrphan(ctx, skerry.InstanceID(name))
+		return key, gone, client.DeleteOrphan(ctx, name)
 	case "instance":
 		id, err := a.instanceID(ctx, client, name)
 		if err != nil {

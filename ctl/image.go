@@ -1,7 +1,7 @@
 package ctl
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -391,29 +391,35 @@ func imageExport() *cobra.Command {
 				if console.Terminal(cmd.OutOrStdout()) != nil {
 					return skerry.Errorf(skerry.CodeInvalid, "refusing to write an archive to a terminal").WithHint("name a file with -o")
 				}
-				return st.Export(cmd.Context(), cmd.OutOrStdout(), names...)
+				output = ""
 			}
-			return exportTo(cmd.Context(), st, output, names)
+			return exportTo(cmd, st, output, names)
 		})}
 	cmd.Flags().StringVarP(&output, "output", "o", "-", "file; - is standard output")
 	return cmd
 }
 
-// exportTo writes a file that is there only when it is whole.
-func exportTo(ctx context.Context, st *artifact.Store, file string, names []string) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".skerry-export-")
-	if err != nil {
-		return err
+// exportTo writes an archive of images to a file, which is there only when it is whole; "" is the standard output.
+func exportTo(cmd *cobra.Command, st *artifact.Store, file string, names []string) error {
+	var unread error
+	archive := func(out io.Writer) error {
+		to := &sink{Writer: out}
+		if err := st.Export(cmd.Context(), to, names...); err != nil && to.err == nil {
+			unread = err
+		}
+		return cmp.Or(to.err, unread)
 	}
-	defer os.Remove(f.Name())
-	err = st.Export(ctx, f, names...)
-	if e := f.Close(); err == nil {
-		err = e
+	where, left, err := file, noNewFile, error(nil)
+	if file == "" {
+		where, left = standardOutput, unusable
+		err = archive(cmd.OutOrStdout())
+	} else {
+		err = newFile(file, archive)
 	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
+	if err == nil || unread != nil {
+		return unread
 	}
-	return err
+	return notWritten("the archive", where, left, err)
 }
 
 func imagePrune() *cobra.Command {

@@ -4,14 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	sealing "filippo.io/age"
@@ -282,13 +278,16 @@ func recipientsOf(cmd *cobra.Command, to []string, seal *sealFlags) (out []seali
 // writeWhole writes a file that has its name only when all is in it; "" is the standard output.
 func writeWhole(cmd *cobra.Command, name string, snapshot io.Reader, to []sealing.Recipient) error {
 	from := &source{Reader: snapshot}
-	what, left := name, "there is no new file"
+	what, left := name, noNewFile
 	size, err := int64(0), error(nil)
 	if name == "" {
-		what, left = "standard output", "what was written is incomplete and unusable"
+		what, left = standardOutput, unusable
 		size, err = sealTo(cmd.OutOrStdout(), from, to)
 	} else {
-		size, err = newFile(name, from, to)
+		err = newFile(name, func(file io.Writer) (err error) {
+			size, err = sealTo(file, from, to)
+			return err
+		})
 	}
 	if err == nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "saved %d bytes\n", size)
@@ -297,33 +296,7 @@ func writeWhole(cmd *cobra.Command, name string, snapshot io.Reader, to []sealin
 	if why := from.err.Load(); why != nil {
 		return skerry.Errorf(skerry.CodeUnavailable, "the snapshot cannot be read to its end: %w", *why).WithHint("try again; %s", left)
 	}
-	var at *fs.PathError // of the temporary file
-	if errors.As(err, &at) {
-		err = at.Err
-	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return skerry.Errorf(skerry.CodeFull, "%s has no room for the snapshot: %w", what, err).
-			WithHint("make room there, or write it elsewhere; %s", left)
-	}
-	return skerry.Errorf(skerry.CodeUnavailable, "the snapshot cannot be written to %s: %w", what, err).
-		WithHint("write it elsewhere; %s", left)
-}
-
-func newFile(name string, from io.Reader, to []sealing.Recipient) (int64, error) {
-	file, err := os.CreateTemp(filepath.Dir(name), ".skerry-snapshot-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(file.Name())
-	defer file.Close()
-	n, err := sealTo(file, from, to)
-	if err == nil {
-		err = errors.Join(file.Sync(), file.Close())
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), name)
-	}
-	return n, err
+	return notWritten("the snapshot", what, left, err)
 }
 
 func sealTo(out io.Writer, from io.Reader, to []sealing.Recipient) (int64, error) {

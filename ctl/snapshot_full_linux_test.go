@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,44 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
 )
+
+// smallDisk gives a file system of a megabyte, with room for seven files.
+func smallDisk(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,nr_inodes=8"); err != nil { // it has an inode itself
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+func writeFile(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// filesIn gives the content of each file of a directory.
+func filesIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range list {
+		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f.Name()] = string(data)
+	}
+	return all
+}
 
 // TestExportToFullDisk writes snapshots to a disk that is full, or becomes full on the way: the error says so, nothing new is left there,
 // and an older file of the same name stays as it is. Once there is room, the same command succeeds.
@@ -22,33 +60,12 @@ func TestExportToFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,nr_inodes=8"); err != nil { // it has an inode itself
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	dir := smallDisk(t)
 	write := func(name string, data []byte) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), data)
 	}
-	files := func() map[string]string {
-		t.Helper()
-		list, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := map[string]string{}
-		for _, f := range list {
-			data, err := os.ReadFile(filepath.Join(dir, f.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[f.Name()] = string(data)
-		}
-		return all
-	}
+	files := func() map[string]string { return filesIn(t, dir) }
 	cmd := &cobra.Command{}
 	cmd.SetErr(io.Discard)
 	content := bytes.Repeat([]byte("what is in it "), 40<<10) // more than half of the disk
@@ -103,5 +120,60 @@ func TestExportToFullStandardOutput(t *testing.T) {
 	err = writeWhole(cmd, "", strings.NewReader("what is in it"), nil)
 	if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeFull || !strings.Contains(e.Hint, "incomplete") {
 		t.Errorf("a full standard output: %v", err)
+	}
+}
+
+// TestImageExportToFullDisk is the same of an archive of images. What cannot be read is not said of where it was to go.
+func TestImageExportToFullDisk(t *testing.T) {
+	images, err := artifact.Open(t.TempDir(), artifact.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer images.Close()
+	content, folder := make([]byte, 560<<10), t.TempDir() // more than half of the disk, and it cannot be compressed
+	rand.NewChaCha8([32]byte{}).Read(content)
+	writeFile(t, filepath.Join(folder, "content"), content)
+	if _, err := images.Build(t.Context(), artifact.BuildOptions{Source: folder, Tag: "web:1", Platform: artifact.Platform{OS: "linux",
+		Arch: "amd64"}}); err != nil {
+		t.Fatal(err)
+	}
+	cmd, dir := &cobra.Command{}, smallDisk(t)
+	cmd.SetContext(t.Context())
+	name := filepath.Join(dir, "web.tar")
+	writeFile(t, name, []byte("the one of yesterday"))
+	for what, size := range map[string]int{"on the way": 512 << 10, "from the start": 1<<20 - 4<<10} {
+		others := filepath.Join(dir, "others")
+		writeFile(t, others, make([]byte, size))
+		err := exportTo(cmd, images, name, []string{"web:1"})
+		if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeFull || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "no space left on device") || !strings.Contains(e.Hint, "no new file") ||
+			strings.Contains(err.Error(), ".skerry-") {
+			t.Errorf("full %s: %v", what, err)
+		}
+		if after := filesIn(t, dir); len(after) != 2 || after["web.tar"] != "the one of yesterday" {
+			t.Errorf("full %s: %d files are there: %.40q", what, len(after), after["web.tar"])
+		}
+		if err := os.Remove(others); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := exportTo(cmd, images, name, []string{"web:1"}); err != nil || len(filesIn(t, dir)["web.tar"]) < len(content) {
+		t.Errorf("with room again: %v", err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	cmd.SetOut(full)
+	e := skerry.AsError(exportTo(cmd, images, "", []string{"web:1"}))
+	if e == nil || e.Code != skerry.CodeFull || !strings.Contains(e.Hint, "incomplete") {
+		t.Errorf("to a full standard output: %v", e)
+	}
+	if err := exportTo(cmd, images, dir, []string{"web:1"}); err == nil || strings.Contains(err.Error(), ".skerry-") {
+		t.Errorf("over a directory: %v", err)
+	}
+	if err := exportTo(cmd, images, name, []string{"web:2"}); err == nil || strings.Contains(err.Error(), name) {
+		t.Errorf("of an image that is not there: %v", err)
 	}
 }

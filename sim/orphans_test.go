@@ -58,9 +58,9 @@ func TestOrphansOfRestoredRoot(t *testing.T) {
 	}
 	started := 0
 	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
-	w.must(t, w.Root, apps.DecideOrphan{ID: of[0]})
-	w.must(t, w.Root, apps.DecideOrphan{ID: of[1], Adopt: true})
-	w.must(t, w.Root, apps.DecideOrphan{ID: more, Adopt: true})
+	w.must(t, w.Root, apps.DecideOrphan{Name: string(of[0])})
+	w.must(t, w.Root, apps.DecideOrphan{Name: string(of[1]), Adopt: true})
+	w.must(t, w.Root, apps.DecideOrphan{Name: string(more), Adopt: true})
 	w.Run(time.Minute)
 	if left := list(); len(left) != 0 || started != 0 {
 		t.Errorf("%v are left, and %d containers were started", left, started)
@@ -68,7 +68,7 @@ func TestOrphansOfRestoredRoot(t *testing.T) {
 	w.check(t, "new", 1, 4)
 	w.check(t, "old", 3, 4)
 	for _, id := range []skerry.InstanceID{of[0], of[1], "nobody-r1"} {
-		if err, _ := w.Do(w.Root, apps.DecideOrphan{ID: id, Adopt: true}).(error); err == nil {
+		if err, _ := w.Do(w.Root, apps.DecideOrphan{Name: string(id), Adopt: true}).(error); err == nil {
 			t.Errorf("%s is adopted again", id)
 		}
 	}
@@ -103,8 +103,8 @@ func TestOrphansOfRestoredSite(t *testing.T) {
 	}
 	started := 0
 	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
-	w.must(t, a, apps.DecideOrphan{ID: list[0].Instance})
-	w.must(t, a, apps.DecideOrphan{ID: list[1].Instance, Adopt: true, Actor: "ann"})
+	w.must(t, a, apps.DecideOrphan{Name: string(list[0].Instance)})
+	w.must(t, a, apps.DecideOrphan{Name: string(list[1].Instance), Adopt: true, Actor: "ann"})
 	w.Run(time.Minute)
 	if left, _ := w.ClusterCore("a").Orphans(); len(left) != 0 || started != 0 {
 		t.Errorf("%v are left, and %d containers were started", left, started)

@@ -45,7 +45,7 @@ func TestOrphanKeepsItsVolumes(t *testing.T) {
 	}
 	list := w.RootCore().Views().Orphans()
 	w.Events = nil
-	w.must(t, w.Root, apps.DecideOrphan{ID: list[0].Instance})
+	w.must(t, w.Root, apps.DecideOrphan{Name: string(list[0].Instance)})
 	w.Run(time.Minute)
 	if n := w.ready("db"); n != 1 {
 		t.Errorf("%d are ready after the orphan was ended", n)
@@ -83,7 +83,7 @@ func TestAdoptedOrphanKeepsItsVolumes(t *testing.T) {
 	}
 	started := 0
 	w.Machine.Started = func(*spec.Assignment, string, int) { started++ }
-	w.must(t, w.Root, apps.DecideOrphan{ID: list[0].Instance, Adopt: true})
+	w.must(t, w.Root, apps.DecideOrphan{Name: string(list[0].Instance), Adopt: true})
 	w.Run(time.Minute)
 	left := w.RootCore().Apps.Instances(web("db"))
 	if len(left) != 1 || left[0].ID != list[0].Instance || !left[0].IsReady() || started != 0 {
@@ -119,7 +119,7 @@ func TestOrphanOfRestoredSiteKeepsItsVolumes(t *testing.T) {
 	if i := w.ClusterCore("a").Instances()[0]; !strings.Contains(i.Reason, string(list[0].Instance)) {
 		t.Errorf("the instance that the site wants is %s: %q", i.State, i.Reason)
 	}
-	w.must(t, a, apps.DecideOrphan{ID: list[0].Instance, Adopt: true})
+	w.must(t, a, apps.DecideOrphan{Name: string(list[0].Instance), Adopt: true})
 	w.Run(time.Minute)
 	if now := w.ClusterCore("a").Instances(); len(now) != 1 || now[0].ID != list[0].Instance || now[0].State != skerry.Running || now[0].Restarts != 0 {
 		t.Errorf("after the orphan was adopted: %+v", now)

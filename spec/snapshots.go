@@ -52,6 +52,7 @@ func ParseSnapshotKey(key string) (id SnapshotID, ok bool) {
 type KeptSnapshot struct {
 	Record []byte `json:"record" cbor:"1,keyasint"` // a Snapshot in JSON
 	Seal   []byte `json:"seal,omitempty" cbor:"2,keyasint,omitempty"`
+	Given
 }
 
 // SnapshotState says how far a snapshot is.

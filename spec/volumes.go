@@ -107,6 +107,15 @@ type KeptVolumes struct {
 	Volume  string            `json:"volume,omitempty" cbor:"3,keyasint,omitempty"`
 	Org     string            `json:"org,omitempty" cbor:"4,keyasint,omitempty"`
 	Seal    []byte            `json:"seal,omitempty" cbor:"5,keyasint,omitempty"`
+	Given
+}
+
+// Given says when a site gave a worker something to keep: in which life of its store, and as which of all that it gave that worker. Neither
+// is set in what sites of earlier versions gave. The seal covers both: a site that does not know what it gave in its present life has
+// deleted it since.
+type Given struct {
+	Life   skerry.Incarnation `json:"life,omitempty" cbor:"6,keyasint,omitempty"`
+	Serial uint64             `json:"serial,omitempty" cbor:"7,keyasint,omitempty"`
 }
 
 // Claim gives the claim that it is about.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"time"
 
 	"skerry.dev/skerry"
@@ -8,9 +9,12 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Orphan is an instance that runs and that the store does not know, as after a restored backup. It is left alone until somebody adopts or ends it.
+// Orphan is an instance that runs and that the store does not know, as after a restored backup. It is left alone until somebody adopts or
+// ends it. Or it is what a worker keeps and its site does not take up: volumes or a snapshot, until somebody deletes them.
 type Orphan struct {
-	Instance skerry.InstanceID `json:"instance"`
+	Instance skerry.InstanceID `json:"instance" doc:"Empty for volumes and snapshots."`
+	// Kept names volumes, as WORKER/vol/NAMESPACE/APPLICATION/SERVICE/REPLICA, or a snapshot, as WORKER/snap/ID. Empty: it is an instance.
+	Kept string `json:"kept,omitempty" doc:"Name of volumes or a snapshot that a worker keeps and its site does not take up."`
 	// Service and Org are empty where nobody holds what the instance was assigned.
 	Service skerry.ServiceKey `json:"service,omitzero"`
 	Org     string            `json:"org,omitempty"`
@@ -22,6 +26,19 @@ type Orphan struct {
 	StartedAt time.Time          `json:"startedAt,omitzero"`
 	// Problem says why it cannot be adopted; empty: it can.
 	Problem string `json:"problem,omitempty"`
+}
+
+// Name is how commands name it.
+func (o *Orphan) Name() string { return cmp.Or(o.Kept, string(o.Instance)) }
+
+// OrphansRunning counts the instances among orphans.
+func OrphansRunning(list []Orphan) (n int) {
+	for _, o := range list {
+		if o.Kept == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // NewOrphan describes an orphan by what is held of its assignment, nil for nothing, and by what was observed of it last.
@@ -45,10 +62,10 @@ func NewOrphan(id skerry.InstanceID, a *spec.Assignment, o *wire.Observation) Or
 	return out
 }
 
-// NoOrphan says why an instance that was named is none.
-func NoOrphan(id skerry.InstanceID, known bool) *skerry.Error {
+// NoOrphan says why what was named is none.
+func NoOrphan(name string, known bool) *skerry.Error {
 	if known {
-		return skerry.Errorf(skerry.CodeConflict, "instance %q is no orphan: it belongs to an application", id).WithHint("`skerry delete instance` has it replaced")
+		return skerry.Errorf(skerry.CodeConflict, "instance %q is no orphan: it belongs to an application", name).WithHint("`skerry delete instance` has it replaced")
 	}
-	return skerry.Errorf(skerry.CodeNotFound, "there is no orphan %q", id).WithHint("`skerry get orphans` lists them")
+	return skerry.Errorf(skerry.CodeNotFound, "there is no orphan %q", name).WithHint("`skerry get orphans` lists them")
 }

@@ -36,17 +36,16 @@ func (c *Codec) SealedVolumes(key []byte, child string, value []byte) (k spec.Ke
 	return k, err == nil && len(key) > 0 && len(k.Seal) > 0 && hmac.Equal(k.Seal, c.SealVolumes(key, child, k))
 }
 
-// SealSnapshot gives the same of a snapshot that a child is to keep, by its record.
-func (c *Codec) SealSnapshot(key []byte, child string, record []byte) []byte {
-	return c.seal(key, "snapshot/"+child, &spec.KeptSnapshot{Record: record})
+// SealSnapshot gives the same of a snapshot that a child is to keep.
+func (c *Codec) SealSnapshot(key []byte, child string, k spec.KeptSnapshot) []byte {
+	k.Seal = nil
+	return c.seal(key, "snapshot/"+child, &k)
 }
 
-// SealedSnapshot reads the record in what a child holds of a snapshot that it keeps. It reports false unless that has the seal of who has
-// the key.
-func (c *Codec) SealedSnapshot(key []byte, child string, value []byte) (record []byte, ok bool) {
-	var k spec.KeptSnapshot
+// SealedSnapshot reads what a child holds of a snapshot that it keeps. It reports false unless it has the seal of who has the key.
+func (c *Codec) SealedSnapshot(key []byte, child string, value []byte) (k spec.KeptSnapshot, ok bool) {
 	err := c.Unmarshal(value, &k)
-	return k.Record, err == nil && len(key) > 0 && len(k.Seal) > 0 && hmac.Equal(k.Seal, c.SealSnapshot(key, child, k.Record))
+	return k, err == nil && len(key) > 0 && len(k.Seal) > 0 && hmac.Equal(k.Seal, c.SealSnapshot(key, child, k))
 }
 
 func (c *Codec) seal(key []byte, child string, v any) []byte {

@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"reflect"
 	"testing"
 
 	"skerry.dev/skerry"
@@ -44,22 +47,47 @@ func TestSealedVolumes(t *testing.T) {
 // earlier versions send, has none.
 func TestSealedSnapshot(t *testing.T) {
 	c, key, record := New(), []byte("key"), []byte(`{"id":"one"}`)
-	sealed := func(key []byte, worker string) []byte {
-		return c.Marshal(&spec.KeptSnapshot{Record: record, Seal: c.SealSnapshot(key, worker, record)})
+	plain := spec.KeptSnapshot{Record: record, Given: spec.Given{Life: "one", Serial: 7}}
+	sealed := func(key []byte, worker string) spec.KeptSnapshot {
+		k := plain
+		k.Seal = c.SealSnapshot(key, worker, k)
+		return k
 	}
-	if got, ok := c.SealedSnapshot(key, "w1", sealed(key, "w1")); !ok || string(got) != string(record) {
-		t.Errorf("want it sealed, and the record: %v %q", ok, got)
+	own := sealed(key, "w1")
+	if got, ok := c.SealedSnapshot(key, "w1", c.Marshal(&own)); !ok || !reflect.DeepEqual(got, own) {
+		t.Errorf("want it sealed, and as it was: %v %+v", ok, got)
 	}
-	changed := spec.KeptSnapshot{Record: []byte(`{"id":"two"}`), Seal: c.SealSnapshot(key, "w1", record)}
-	for what, held := range map[string][]byte{"another record": c.Marshal(&changed), "no seal": c.Marshal(&spec.KeptSnapshot{Record: record}),
-		"another key": sealed([]byte("other"), "w1"), "of another worker": sealed(key, "w2"), "volumes": kept(c, key, "w1", "harbour"),
-		"the id alone": c.Marshal("one"), "nothing": nil} {
-		if _, ok := c.SealedSnapshot(key, "w1", held); ok {
+	changed, renumbered, revived := own, own, own
+	changed.Record, renumbered.Serial, revived.Life = []byte(`{"id":"two"}`), 8, "two"
+	for what, held := range map[string]any{"another record": changed, "another number": renumbered, "another life": revived, "no seal": plain,
+		"another key": sealed([]byte("other"), "w1"), "of another worker": sealed(key, "w2"), "the id alone": "one", "nothing": nil} {
+		if _, ok := c.SealedSnapshot(key, "w1", c.Marshal(held)); ok {
 			t.Errorf("%s: taken for sealed", what)
 		}
 	}
-	if _, ok := c.SealedSnapshot(nil, "w1", sealed(nil, "w1")); ok {
+	if _, ok := c.SealedSnapshot(key, "w1", kept(c, key, "w1", "harbour")); ok {
+		t.Error("volumes: taken for a sealed snapshot")
+	}
+	unkeyed := sealed(nil, "w1")
+	if _, ok := c.SealedSnapshot(nil, "w1", c.Marshal(&unkeyed)); ok {
 		t.Error("without a key everything is sealed")
+	}
+}
+
+// TestSealsOfEarlierVersions: what sites sealed before there were lives and numbers in it is still sealed.
+func TestSealsOfEarlierVersions(t *testing.T) {
+	type keptSnapshot struct {
+		Record []byte `cbor:"1,keyasint"`
+		Seal   []byte `cbor:"2,keyasint,omitempty"`
+	}
+	c, key := New(), []byte("key")
+	old := keptSnapshot{Record: []byte("{}")}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("snapshot/w1/"))
+	mac.Write(c.Marshal(&old))
+	old.Seal = mac.Sum(nil)
+	if got, ok := c.SealedSnapshot(key, "w1", c.Marshal(&old)); !ok || got.Given != (spec.Given{}) {
+		t.Errorf("want it sealed, without a life: %v %+v", ok, got)
 	}
 }
 
@@ -67,7 +95,9 @@ func TestSealedSnapshot(t *testing.T) {
 func FuzzSealedVolumes(f *testing.F) {
 	c, key := New(), []byte("key")
 	f.Add(kept(c, key, "w1", "harbour"))
-	f.Add(c.Marshal(&spec.KeptSnapshot{Record: []byte("{}"), Seal: c.SealSnapshot(key, "w1", []byte("{}"))}))
+	snapshot := spec.KeptSnapshot{Record: []byte("{}"), Given: spec.Given{Life: "one", Serial: 7}}
+	snapshot.Seal = c.SealSnapshot(key, "w1", snapshot)
+	f.Add(c.Marshal(&snapshot))
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		if k, ok := c.SealedVolumes(key, "w1", value); ok {
@@ -75,10 +105,9 @@ func FuzzSealedVolumes(f *testing.F) {
 				t.Errorf("%+v is sealed, and not when it is written again", k)
 			}
 		}
-		if record, ok := c.SealedSnapshot(key, "w1", value); ok {
-			again := spec.KeptSnapshot{Record: record, Seal: c.SealSnapshot(key, "w1", record)}
-			if _, ok := c.SealedSnapshot(key, "w1", c.Marshal(&again)); !ok {
-				t.Errorf("%q is sealed, and not when it is sealed again", record)
+		if k, ok := c.SealedSnapshot(key, "w1", value); ok {
+			if _, again := c.SealedSnapshot(key, "w1", c.Marshal(&k)); !again {
+				t.Errorf("%+v is sealed, and not when it is written again", k)
 			}
 		}
 	})

@@ -71,7 +71,8 @@ func New(opt Options) *Core {
 		neighbours: moves.NewNeighbours()}
 	core := &Core{opt: opt}
 	core.overlay = newOverlay(holds, &core.opt)
-	core.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &core.overlayNet.Secret}, then: sequels{core},
+	core.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &core.overlayNet.Secret, life: opt.Incarnation,
+		counted: map[string]bool{}}, then: sequels{core},
 		questions: questions.New(opt.Policies),
 		starts:    placing.NewStarts(), dependents: autonomy.NewDependents(fates{&holds.ledger}), scaling: autonomy.NewScaling()}
 	core.find = &finder{books: holds, questions: core.questions}
@@ -81,7 +82,7 @@ func New(opt Options) *Core {
 	core.intake = &intake{lifecycle: core.lifecycle, find: core.find}
 	core.snapshots = &snapshots{core.lifecycle}
 	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt,
-		map[string]map[string]bool{}}
+		map[string]leftovers{}}
 	core.amender = &amender{core.lifecycle, core.intake, core.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, core.Apps)}
 	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild}
 	core.planner = &planner{core.find}
@@ -448,6 +449,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	}
 	c.releaseClaims()
 	c.snapshots.reportSchedules(c.opt.Standalone)
+	c.saveCounts(fx)
 	c.written(fx)
 	c.Children.Flush(now, fx)
 	if c.uplink.Ready(now) {

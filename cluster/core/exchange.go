@@ -83,10 +83,10 @@ func (in *intake) turn(next *group, p *placement) int {
 		return turnAway
 	case in.find.notFor(next.copyOn(w.Name)):
 		return turnNotFor
-	case p.Obs.Ready:
-		return turnReady
 	case slices.Contains(next.Ailing, p.Pinned):
 		return turnAiling
+	case p.Obs.Ready:
+		return turnReady
 	}
 	return turnNotReady
 }
@@ -97,17 +97,18 @@ func (in *intake) findAiling(next *group, stay []*placement, fx *wire.Effects) {
 	if next.A.Exchange == spec.ExchangeBack {
 		return // the copies that serve nobody are those of the version that failed
 	}
+	steady := func(p *placement) bool { return p.Obs.Ready && p.Obs.CrashLoop == "" } // not just between two ends
 	serving := map[skerry.InstanceID]bool{}
 	for _, p := range stay {
-		serving[p.Group] = serving[p.Group] || p.Obs.Ready
+		serving[p.Group] = serving[p.Group] || steady(p)
 	}
 	was := slices.Clone(next.Ailing)
 	for _, p := range stay {
 		at := slices.Index(next.Ailing, p.Pinned)
 		switch {
-		case p.Obs.Ready && at >= 0:
+		case steady(p) && at >= 0:
 			next.Ailing = slices.Delete(next.Ailing, at, at+1)
-		case !p.Obs.Ready && at < 0 && serving[p.Group] && !p.Obs.Unreachable:
+		case !steady(p) && at < 0 && serving[p.Group] && !p.Obs.Unreachable:
 			next.Ailing = append(next.Ailing, p.Pinned)
 		}
 	}

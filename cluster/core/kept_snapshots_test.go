@@ -140,19 +140,22 @@ func TestMadeUpSnapshots(t *testing.T) {
 	asked, codec := spec.SnapshotID("asked").Key(), wire.New()
 	seal := siteA(now, "a1", 1).lifecycle.sealKey()
 	honest := items[asked]
-	record, sealed := codec.SealedSnapshot(seal, "w", honest)
-	if !sealed {
-		t.Fatal("the snapshot of the site itself has no seal")
+	kept, sealed := codec.SealedSnapshot(seal, "w", honest)
+	if !sealed || kept.Life != "a1" || kept.Serial == 0 {
+		t.Fatalf("the snapshot of the site itself is sealed: %v, %+v", sealed, kept.Given)
 	}
-	changed := spec.KeptSnapshot{Record: bytes.Replace(record, []byte("acme"), []byte("evil"), 1), Seal: codec.SealSnapshot(seal, "w", record)}
-	others := spec.KeptSnapshot{Record: record, Seal: codec.SealSnapshot(seal, "other", record)}
+	changed, renumbered, others := kept, kept, kept
+	changed.Record = bytes.Replace(kept.Record, []byte("acme"), []byte("evil"), 1)
+	renumbered.Serial++
+	others.Seal = codec.SealSnapshot(seal, "other", kept)
 	for what, made := range map[string]struct {
 		key    string
 		value  []byte
 		secret byte // of the site
 	}{
 		"changed":                   {asked, codec.Marshal(&changed), 1},
-		"without a seal":            {asked, codec.Marshal(&spec.KeptSnapshot{Record: record}), 1},
+		"without a seal":            {asked, codec.Marshal(&spec.KeptSnapshot{Record: kept.Record}), 1},
+		"with another number":       {asked, codec.Marshal(&renumbered), 1},
 		"of an older version":       {asked, codec.Marshal(string(ready[0].ID)), 1},
 		"of another site":           {asked, honest, 2},
 		"of another worker":         {asked, codec.Marshal(&others), 1},
@@ -173,7 +176,7 @@ func TestMadeUpSnapshots(t *testing.T) {
 	}
 
 	many := map[string][]byte{}
-	for n := range 2 * unclearMost {
+	for n := range 2 * namedMost {
 		id := spec.SnapshotID(fmt.Sprint("old", n))
 		many[id.Key()] = codec.Marshal(string(id))
 	}
@@ -185,7 +188,7 @@ func TestMadeUpSnapshots(t *testing.T) {
 	if list := site.Volumes(); len(list) != 1 {
 		t.Errorf("beside many snapshots %d volumes are listed", len(list))
 	}
-	if texts := told(fx, "SnapshotsLeft"); len(texts) != unclearMost || !strings.HasSuffix(texts[unclearMost-1], "which are not named") {
+	if texts := told(fx, "SnapshotsLeft"); len(texts) != namedMost || !strings.Contains(texts[namedMost-1], "which are not named;") {
 		t.Errorf("%d events: %q", len(texts), texts[max(0, len(texts)-1):])
 	}
 }

@@ -90,7 +90,7 @@ func TestMadeUpAssignments(t *testing.T) {
 		if what != "" && (len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, "not shown")) {
 			t.Errorf("%s: %+v", what, r.Left)
 		}
-		if fx := c.Step(now, apps.DecideOrphan{ID: honest.ID, Adopt: true}); what != "" && (fx.Err == nil || !strings.Contains(fx.Err.Error(), "not shown")) {
+		if fx := c.Step(now, apps.DecideOrphan{Name: string(honest.ID), Adopt: true}); what != "" && (fx.Err == nil || !strings.Contains(fx.Err.Error(), "not shown")) {
 			t.Errorf("%s: adopted by hand: %v", what, fx.Err)
 		}
 	}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -28,8 +26,7 @@ type rebuilder struct {
 	intake  *intake
 	rebuild *autonomy.Rebuild
 	opt     *Options
-	// unclear are volumes and snapshots that workers keep from before and that are not taken up, by worker and key; events have named them.
-	unclear map[string]map[string]bool
+	left    map[string]leftovers // by worker
 }
 
 // rebuildFrom takes up what a worker runs of the site's own applications, which this store has lost, with what the worker holds of
@@ -60,46 +57,66 @@ func (sv *rebuilder) rebuildFrom(now time.Time, child *members.Child, fx *wire.E
 	}
 }
 
-// unclearMost is how many volumes and snapshots of one worker are named that are not taken up. Further ones of it are not looked at: a
-// worker that says it keeps very many would fill the site's events, and its time.
-const unclearMost = 64
+// leftovers are the volumes and snapshots that a worker keeps from before and that are not taken up.
+type leftovers struct {
+	why   map[string]string // by key: why not
+	named int               // of these, in events
+}
 
-// notShown is why what is kept without this site's seal is not taken up.
-const notShown = "it is not shown that this site had a worker keep it there"
+// namedMost is how many events tell of what one worker keeps and is not taken up: a worker that says it keeps very many would fill the
+// site's events. `skerry get orphans` lists all.
+const namedMost = 64
+
+const (
+	// notShown is why what is kept without this site's seal is not taken up.
+	notShown = "it is not shown that this site had a worker keep it there"
+	// deletedHere is why what this site has given up is not taken up.
+	deletedHere = "this site has had it deleted there"
+)
 
 // findKept takes up the volumes and snapshots that a worker keeps and this store does not know: it was lost, or is an older backup. Volumes
 // are nobody's until an application of their name comes back; absence removes nothing.
 func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effects) {
+	keeper := sv.workers[child.Name]
 	orphans, known := child.Desired.Orphans()
-	if !known {
+	if !known || keeper == nil {
 		return
 	}
-	worker := child.Name
-	if sv.unclear[worker] == nil {
-		sv.unclear[worker] = map[string]bool{}
+	was, left := sv.left[keeper.Name], leftovers{named: sv.left[keeper.Name].named}
+	if len(orphans) > 0 {
+		left.why = map[string]string{}
 	}
-	unclear := sv.unclear[worker]
-	looks := func(key string) bool { return !unclear[key] && len(unclear) < unclearMost }
+	looks := func(key string) bool {
+		why, looked := was.why[key]
+		if looked {
+			left.why[key] = why
+		}
+		return !looked
+	}
 	leave := func(key, reason, what, why string) {
 		if why == "" {
 			return
 		}
-		unclear[key] = true
-		text := "worker " + worker + " keeps " + what + " from before, not taken up: " + why
-		if len(unclear) == unclearMost {
+		if left.why[key] = why; left.named == namedMost {
+			return
+		}
+		left.named++
+		text := "worker " + keeper.Name + " keeps " + what + " from before, not taken up: " + why
+		if left.named == namedMost {
 			text += "; nor are others that it keeps, which are not named"
 		}
-		sv.siteEvent(fx, now, wire.EventWarning, reason, text, worker)
+		sv.siteEvent(fx, now, wire.EventWarning, reason, text+"; `skerry get orphans` lists what is not taken up", keeper.Name)
 	}
+	count := keeper.Keeps          // as it was before what is taken up is counted
 	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
 		if claim, ok := spec.ParseVolumeKey(held.Key); ok && looks(held.Key) {
-			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, worker, claim, held.Value, fx))
+			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, keeper, count, claim, held.Value, fx))
 		}
 	}
 	found, orgs := 0, map[string]bool{}
-	for _, held := range orphans { // after all volumes: snapshots of an earlier version, without seals, may be very many
+	for _, held := range orphans {
 		if id, ok := spec.ParseSnapshotKey(held.Key); ok && looks(held.Key) {
-			org, why := sv.findSnapshot(worker, id, held.Value)
+			org, why := sv.findSnapshot(keeper, count, id, held.Value)
 			leave(held.Key, "SnapshotsLeft", "snapshot "+string(id), why)
 			if why == "" {
 				found++
@@ -111,34 +128,52 @@ func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effe
 		sv.countBesides(org)
 	}
 	if found > 0 {
-		text := fmt.Sprintf("worker %s keeps %d snapshots that this site's store did not know", worker, found)
-		sv.siteEvent(fx, now, wire.EventWarning, "SnapshotsFound", text+"; `skerry get snapshots` lists them again", worker)
+		text := fmt.Sprintf("worker %s keeps %d snapshots that this site's store did not know", keeper.Name, found)
+		sv.siteEvent(fx, now, wire.EventWarning, "SnapshotsFound", text+"; `skerry get snapshots` lists them again", keeper.Name)
+	}
+	sv.left[keeper.Name] = left
+	if keeper.Keeps.Searched != sv.life {
+		keeper.Keeps.Searched = sv.life
+		// Without a count it is written when something is dropped: nothing that is given up can come back before.
+		if keeper.Keeps.Serial > 0 {
+			sv.counted[keeper.Name] = true
+		}
 	}
 }
 
 // findVolumes takes up volumes that a worker keeps, or returns why not.
-func (sv *rebuilder) findVolumes(now time.Time, worker string, claim spec.VolumeClaim, value []byte, fx *wire.Effects) (left string) {
-	k, sealed := sv.codec.SealedVolumes(sv.sealKey(), worker, value)
-	if !sealed || k.Claim() != claim {
+func (sv *rebuilder) findVolumes(now time.Time, w *worker, count keeps, claim spec.VolumeClaim, value []byte,
+	fx *wire.Effects) (left string) {
+	k, sealed := sv.codec.SealedVolumes(sv.sealKey(), w.Name, value)
+	switch {
+	case !sealed || k.Claim() != claim:
 		return notShown
-	}
-	if !volumes.TakeUp(sv.volumes, now, claim, worker, k.Org) {
+	case count.gaveUp(sv.life, k.Given):
+		return deletedHere
+	case !volumes.TakeUp(sv.volumes, now, claim, w.Name, k.Org):
 		return "there are others of that name"
 	}
+	sv.countAgain(w, k.Given)
 	sv.countBesides(k.Org)
-	sv.siteEvent(fx, now, wire.EventWarning, "VolumesFound", "worker "+worker+" keeps volumes "+claim.String()+
+	sv.siteEvent(fx, now, wire.EventWarning, "VolumesFound", "worker "+w.Name+" keeps volumes "+claim.String()+
 		", which this site's store did not know; an application of that name uses them again, and "+
-		"`skerry delete volume` deletes them", worker)
+		"`skerry delete volume` deletes them", w.Name)
 	return ""
 }
 
 // findSnapshot takes up a snapshot that a worker keeps, and gives its organisation, or why not.
-func (sv *rebuilder) findSnapshot(worker string, id spec.SnapshotID, value []byte) (org, left string) {
-	record, sealed := sv.codec.SealedSnapshot(sv.sealKey(), worker, value)
-	if !sealed {
+func (sv *rebuilder) findSnapshot(w *worker, count keeps, id spec.SnapshotID, value []byte) (org, left string) {
+	k, sealed := sv.codec.SealedSnapshot(sv.sealKey(), w.Name, value)
+	switch {
+	case !sealed:
 		return "", notShown
+	case count.gaveUp(sv.life, k.Given):
+		return "", deletedHere
 	}
-	return volumes.TakeUpSnapshot(sv.volumes, id, worker, record)
+	if org, left = volumes.TakeUpSnapshot(sv.volumes, id, w.Name, k.Record); left == "" {
+		sv.countAgain(w, k.Given)
+	}
+	return org, left
 }
 
 func (sv *rebuilder) rebuildOne(now time.Time, worker string, assigned *spec.Assignment, obs *wire.Observation,
@@ -189,86 +224,6 @@ func (sv *rebuilder) endRebuild(now time.Time, fx *wire.Effects) {
 	}
 	sv.siteEvent(fx, now, wire.EventNormal, "Rebuilt",
 		"the site was rebuilt from what its workers hold; `skerry cluster status` shows what was not recovered", "")
-}
-
-// orphan is one with what a worker holds of it.
-type orphan struct {
-	view.Orphan
-	a   spec.Assignment
-	obs wire.Observation
-}
-
-// orphans lists what workers run and this store does not know.
-func (sv *rebuilder) orphans() (list []orphan) {
-	for _, id := range slices.Sorted(maps.Keys(sv.orphan)) {
-		if sv.places[id] != nil {
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(sv.orphan[id])) {
-			child := sv.Children.Get(name)
-			if child == nil {
-				continue
-			}
-			var found orphan
-			key := wire.AssignmentKey(id)
-			value, orphaned, ok := child.Observed.Get(key)
-			if !ok || orphaned || sv.codec.Unmarshal(value, &found.obs) != nil {
-				continue
-			}
-			var held *spec.Assignment
-			sealed := false
-			left, _ := child.Desired.Orphans()
-			for _, o := range left {
-				if o.Key == key && sv.codec.Unmarshal(o.Value, &found.a) == nil && found.a.ID == id {
-					held, sealed = &found.a, sv.wasGiven(name, o.Value)
-				}
-			}
-			found.Orphan = view.NewOrphan(id, held, &found.obs)
-			found.Worker = skerry.WorkerName(name)
-			switch {
-			case found.Problem != "":
-			case !ofSite(id):
-				found.Problem = "it is the root's, which adopts or ends it there"
-			case !sealed:
-				found.Problem = notGiven
-			}
-			list = append(list, found)
-		}
-	}
-	return list
-}
-
-// decideOrphan adopts or ends an orphan, on every worker that has it.
-func (sv *rebuilder) decideOrphan(now time.Time, msg apps.DecideOrphan, fx *wire.Effects) {
-	done := false
-	for _, x := range sv.orphans() {
-		if x.Instance != msg.ID {
-			continue
-		}
-		worker := string(x.Worker)
-		switch {
-		case !msg.Adopt || done: // of two copies one is adopted
-			sv.Children.Delete(worker, wire.AssignmentKey(msg.ID))
-			sv.siteEvent(fx, now, wire.EventNormal, "OrphanEnded",
-				fmt.Sprintf("%s on worker %s, which this site's store did not know, is ended by %s", msg.ID, worker, cmp.Or(msg.Actor, "the system")),
-				worker)
-		case x.Problem != "":
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %s", msg.ID, worker, x.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
-			return
-		default:
-			if err := sv.takeUp(now, &x.a, &x.obs, fx); err != nil {
-				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s on worker %s cannot be adopted: %w", msg.ID, worker, err)
-				return
-			}
-			sv.siteEvent(fx, now, wire.EventNormal, "OrphanAdopted",
-				fmt.Sprintf("%s on worker %s is an instance of %s again, adopted by %s", msg.ID, worker, x.Service, cmp.Or(msg.Actor, "the system")),
-				worker)
-		}
-		done = true
-	}
-	if !done {
-		fx.Err = view.NoOrphan(msg.ID, sv.places[msg.ID] != nil)
-	}
 }
 
 // takeUp makes what runs an instance of an application of the site's own again.

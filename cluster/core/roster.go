@@ -57,7 +57,8 @@ type worker struct {
 	Drain     *moves.Drain      `json:"drain,omitempty"`
 	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
 	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Blocks    []netip.Prefix    `json:"-"`               // of addresses for its instances
+	Keeps     keeps             `json:"keeps,omitzero"`
+	Blocks    []netip.Prefix    `json:"-"` // of addresses for its instances
 	closing   []netip.Prefix    // of these, those that it is to give back
 	report    wire.WorkerReport
 	reportAt  time.Time
@@ -74,6 +75,26 @@ type worker struct {
 	placed    *spec.Coordinate  // that routes tell
 	urgency   moves.Urgency     // what it was told of how near a limit something is
 	immodest  bool              // an interest of it was refused on this connection, and that was told
+}
+
+// keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to what it was told
+// to remove, or have it again from an older disk, with the site's own seal.
+type keeps struct {
+	// Serial counts what the worker was given.
+	Serial uint64 `json:"serial,omitempty"`
+	// Searched is the life of the store in which the worker has listed what it keeps from earlier ones.
+	Searched skerry.Incarnation `json:"searched,omitempty"`
+}
+
+// gaveUp reports whether a store that does not know what it gave a worker has given it up, rather than lost it.
+//
+//	given in this life        known ─► deleted ─► not known; but a number above the count is of a store that was set back, and has lost it
+//	given in an earlier life  lost with that store, unless the worker has listed what it keeps since: then it was known, and deleted
+func (k keeps) gaveUp(life skerry.Incarnation, given spec.Given) bool {
+	if given.Life == life {
+		return given.Serial <= k.Serial
+	}
+	return k.Searched == life
 }
 
 // workerRecord is what is kept of a worker, with what parts of the core own.

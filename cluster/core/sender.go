@@ -21,7 +21,10 @@ import (
 //	  its successor ─ sendNext ─┘        the copy that was left behind ─ endOriginal ─► Children.Delete
 type sender struct {
 	*books
-	secret *[]byte // a key of it seals what is given
+	secret *[]byte            // a key of it seals what is given
+	life   skerry.Incarnation // of the store
+	// counted are workers whose count of what they were given to keep is to be written with this step.
+	counted map[string]bool
 }
 
 // given encodes an assignment for a worker.

@@ -94,22 +94,19 @@ type disks struct {
 
 // Keep implements volumes.Site.
 func (d disks) Keep(worker string, v spec.VolumeClaim, org string) {
-	k := spec.KeptVolumes{Service: v.Service, Ordinal: v.Ordinal, Volume: v.Volume, Org: org}
-	k.Seal = d.b.codec.SealVolumes(d.sender.sealKey(), worker, k)
-	_ = d.b.Children.Put(worker, v.Key(), d.b.codec.Marshal(&k)) // it is small
+	d.sender.keepVolumes(worker, v, org)
 }
 
 // Drop implements volumes.Site.
-func (d disks) Drop(worker string, v spec.VolumeClaim) { d.b.Children.Delete(worker, v.Key()) }
+func (d disks) Drop(worker string, v spec.VolumeClaim) { d.sender.drop(worker, v.Key()) }
 
 // KeepSnapshot implements volumes.Site.
 func (d disks) KeepSnapshot(worker string, id spec.SnapshotID, record []byte) {
-	k := spec.KeptSnapshot{Record: record, Seal: d.b.codec.SealSnapshot(d.sender.sealKey(), worker, record)}
-	_ = d.b.Children.Put(worker, id.Key(), d.b.codec.Marshal(&k)) // it is small
+	d.sender.keepSnapshot(worker, id, record)
 }
 
 // DropSnapshot implements volumes.Site.
-func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.b.Children.Delete(worker, id.Key()) }
+func (d disks) DropSnapshot(worker string, id spec.SnapshotID) { d.sender.drop(worker, id.Key()) }
 
 // Reserve implements volumes.Site.
 func (d disks) Reserve(worker string, size skerry.Bytes) {

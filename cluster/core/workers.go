@@ -87,7 +87,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.detect.Remove(name)
 	c.trust.Remove(name)
 	c.releases.Remove(name)
-	delete(c.rebuilder.unclear, name)
+	delete(c.rebuilder.left, name)
 	c.answered(name)
 	for id := range c.orphan {
 		c.found(id, name)

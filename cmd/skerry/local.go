@@ -51,7 +51,7 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err == nil {
 			var list []view.Orphan
 			list, err = p.orphans(r.Context())
-			st.Orphans = len(list)
+			st.Orphans = view.OrphansRunning(list)
 		}
 		role.Answer(w, st, err)
 	case "POST /token":

@@ -56,9 +56,10 @@ type (
 		ID    skerry.InstanceID
 		Actor string
 	}
-	// DecideOrphan adopts or ends an instance that runs and that the store does not know. Root and cluster answer it themselves.
+	// DecideOrphan adopts or ends an instance that runs and that the store does not know, or deletes what a worker keeps. Root and cluster
+	// answer it themselves.
 	DecideOrphan struct {
-		ID    skerry.InstanceID
+		Name  string
 		Adopt bool
 		Actor string
 	}

@@ -244,7 +244,7 @@ func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, asked uint64
 		return
 	}
 	r := a.Rollouts[i.Service.Service]
-	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() {
+	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() || r.ails(i) {
 		return
 	}
 	r.Failures += n

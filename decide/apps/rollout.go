@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -32,7 +33,9 @@ type Rollout struct {
 	Reason    string            `json:"reason,omitempty"`   // of the last of them
 	Told      bool              `json:"told,omitempty"`     // that it fails
 	Back      bool              `json:"back,omitempty"`     // to what ran before: without canary, waves and pauses
-	began     time.Time         // this life of the orchestrator, if that was later
+	// Ailing are the ordinals of replicas that served nobody although others of their version did (see findAiling).
+	Ailing []int     `json:"ailing,omitempty"`
+	began  time.Time // this life of the orchestrator, if that was later
 }
 
 // Refused is a revision that failed and was taken back. It is not tried again until the service's manifest changes.
@@ -96,7 +99,13 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 		r.EndedAt, r.Canary = now, false
 		rs.Look(a.Key()) // others may wait for it
 		rs.saveApp(a, fx)
-		rs.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(want)+" of "+itoa(want))
+		runs := want
+		for _, i := range current {
+			if r.ails(i) && !i.settled() {
+				runs--
+			}
+		}
+		rs.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(runs)+" of "+itoa(want))
 		return want, true
 	}
 	if r.HealthyAt.IsZero() {
@@ -179,6 +188,9 @@ func (r *Rollout) next(s *spec.ServiceSpec) time.Time {
 func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 	since := r.StartedAt
 	for _, i := range list {
+		if r.ails(i) {
+			continue
+		}
 		if !i.settled() || i.Resize != nil {
 			return time.Time{}
 		}
@@ -211,6 +223,53 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
+// findAiling notes the replicas of the version before that stay where their data is, and serve nobody although others of that version do:
+// what is broken may be their worker. The new version comes there last, and what becomes of it there says nothing about it. One that serves
+// again before its turn, and not just for a moment, is judged. The same holds for workers of a perWorker service
+// (cluster/core/exchange.go).
+func (rs *rollouts) findAiling(now time.Time, app *App, svc *spec.ServiceSpec, roll *Rollout, old []*Instance, fx *wire.Effects) {
+	if roll == nil || !roll.EndedAt.IsZero() || roll.Back {
+		return // those that serve nobody are of the version that failed
+	}
+	steady := func(i *Instance) bool { return i.IsReady() && !skerry.HasCondition(i.Conditions, skerry.CrashLoop) }
+	serving := map[string]bool{}
+	for _, i := range old {
+		serving[i.Revision] = serving[i.Revision] || steady(i)
+	}
+	was := slices.Clone(roll.Ailing)
+	for _, i := range old {
+		at := sinceOf(i, skerry.Ready).Add(svc.Update.Healthy())
+		switch ails := roll.ails(i); {
+		case ails && steady(i) && now.Before(at):
+			rs.wakeAt(app.Key(), at)
+		case ails && steady(i):
+			roll.Ailing = slices.DeleteFunc(roll.Ailing, func(ordinal int) bool { return ordinal == i.Ordinal })
+		case !ails && !steady(i) && serving[i.Revision] && !outOfTouch(i) && rs.DataAt(i) != "":
+			roll.Ailing = append(roll.Ailing, i.Ordinal)
+		}
+	}
+	if !slices.Equal(was, roll.Ailing) {
+		rs.saveApp(app, fx)
+	}
+}
+
+// ails reports whether a replica is one of those that say nothing about the version.
+func (r *Rollout) ails(i *Instance) bool { return r != nil && slices.Contains(r.Ailing, i.Ordinal) }
+
+// proven reports whether all replicas that say something about the new version serve, and no other one is left of the version before.
+func (rs *rollouts) proven(now time.Time, a *App, s *spec.ServiceSpec, current, old []*Instance) bool {
+	r, some := a.Rollouts[s.Name], false
+	for _, i := range current {
+		if r.ails(i) {
+			continue
+		} else if !rs.serves(now, a, s, i) {
+			return false
+		}
+		some = true
+	}
+	return some && !slices.ContainsFunc(old, func(i *Instance) bool { return !r.ails(i) })
+}
+
 // serves reports whether an instance counts for as ready when an old one is to be ended.
 func (rs *rollouts) serves(now time.Time, a *App, s *spec.ServiceSpec, i *Instance) bool {
 	if !i.IsReady() {
@@ -236,6 +295,9 @@ func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollo
 	}
 	began := r.began
 	for _, i := range list {
+		if r.ails(i) {
+			continue
+		}
 		if r := i.Resize; r != nil && r.Reason != "" {
 			if at := latest(r.Since, began).Add(time.Duration(*s.Update.Deadline)); now.Before(at) {
 				rs.wakeAt(a.Key(), at)
@@ -284,7 +346,8 @@ func (rs *rollouts) takeBack(now time.Time, a *App, service string, r *Rollout, 
 		return err
 	}
 	a.Refused, a.Paused = with(a.Refused, service, refused), without(a.Paused, service) // to resume is to try again what was taken back
-	a.setRollout(service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
+	a.setRollout(service, &Rollout{Revision: a.revisions[service], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true,
+		Ailing: r.Ailing})
 	rs.saveApp(a, fx)
 	rs.appEvent(fx, now, a, service, "RolledBack", "revision "+r.Revision+" is taken back for "+a.revisions[service]+": "+why)
 	fx.Events[len(fx.Events)-1].Type = wire.EventWarning

@@ -53,6 +53,8 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	if !ok {
 		return // it goes back to what ran before
 	}
+	roll := a.Rollouts[s.Name]
+	rs.findAiling(now, a, s, roll, old, fx)
 	current, old = rs.resize(now, a, s, current, old, limit, fx)
 	if s.Update.Strategy == "recreate" && len(old) > 0 && (a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "") {
 		return
@@ -96,13 +98,16 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	}
 	// Old ones that are not ready serve nobody and go at once, but only for what is already on its way in their place.
 	ready, placed := 0, 0
-	for _, i := range append(slices.Clone(current), old...) {
-		if rs.serves(now, a, s, i) {
+	for _, i := range old {
+		if roll.ails(i) || rs.serves(now, a, s, i) { // one that ails comes last, and the others do not wait for it
 			ready++
 		}
 	}
 	for _, i := range current {
-		if !rs.serves(now, a, s, i) && (i.State == skerry.WorkerScheduled || i.State == skerry.Running) {
+		switch {
+		case rs.serves(now, a, s, i):
+			ready++
+		case i.State == skerry.WorkerScheduled || i.State == skerry.Running:
 			placed++
 		}
 	}
@@ -110,10 +115,19 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	if !s.EndsFirst() { // else its holder is asked
 		spare = min(spare, max(0, ready-want)+placed)
 	}
-	slices.SortStableFunc(old, lessUseful)
+	slices.SortStableFunc(old, func(x, y *Instance) int {
+		switch late := roll.ails(x); {
+		case late == roll.ails(y):
+			return lessUseful(x, y)
+		case late:
+			return 1
+		}
+		return -1
+	})
+	proven := rs.proven(now, a, s, current, old)
 	for _, i := range old[:max(0, len(old)-max(0, want-limit))] {
-		serving := i.IsReady()
-		if serving && spare <= 0 || s.EndsFirst() && !rs.mayEnd(now, a, s, i, fx) {
+		serving := i.IsReady() && !roll.ails(i)
+		if roll.ails(i) && !proven || serving && spare <= 0 || s.EndsFirst() && !rs.mayEnd(now, a, s, i, fx) {
 			continue
 		}
 		if serving {

@@ -77,38 +77,38 @@ func decideOrphan(core *Core, now time.Time, msg apps.DecideOrphan, fx *wire.Eff
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: reason, Text: text, Cluster: skerry.ClusterName(site)})
 	}
 	for _, found := range orphans(core) {
-		if found.Instance != msg.ID {
+		if found.Name() != msg.Name {
 			continue
 		}
 		site := string(found.Cluster)
 		switch {
 		case !msg.Adopt || done: // of two copies one is adopted
-			core.Children.Delete(site, wire.AssignmentKey(msg.ID))
-			tell(site, "OrphanEnded", fmt.Sprintf("%s at cluster %s, which this store did not know, is ended by %s", msg.ID, site,
+			core.Children.Delete(site, wire.AssignmentKey(found.Instance))
+			tell(site, "OrphanEnded", fmt.Sprintf("%s at cluster %s, which this store did not know, is ended by %s", msg.Name, site,
 				cmp.Or(msg.Actor, "the system")))
 		case found.Problem != "":
-			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %s", msg.ID, site, found.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
+			fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %s", msg.Name, site, found.Problem).WithHint("`skerry delete orphan` ends it; it is no part of an application")
 			return
 		default:
 			spec := found.a.Spec
-			i := &apps.Instance{Instance: wire.Instance{ID: msg.ID, Service: found.a.Service, Org: found.a.Org, Ordinal: found.a.Ordinal,
+			i := &apps.Instance{Instance: wire.Instance{ID: found.Instance, Service: found.a.Service, Org: found.a.Org, Ordinal: found.a.Ordinal,
 				Gen: found.a.Gen, Revision: found.a.Revision,
 				State: skerry.Running, Phase: found.obs.Phase, Cluster: found.Cluster, Fence: found.a.Fence, CreatedAt: now},
 				Spec: &spec, Holder: site, Restart: found.a.Restart}
 			if err := core.Apps.Rebuild(now, i, found.a.Digest, fx); err != nil {
-				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %w", msg.ID, site, err)
+				fx.Err = skerry.Errorf(skerry.CodeConflict, "%s at cluster %s cannot be adopted: %w", msg.Name, site, err)
 				return
 			}
 			core.track(i)
 			core.assign(now, i, fx)
 			core.reobserve(now, i, fx)
-			tell(site, "OrphanAdopted", fmt.Sprintf("%s at cluster %s is an instance of %s again, adopted by %s", msg.ID, site, found.Service,
+			tell(site, "OrphanAdopted", fmt.Sprintf("%s at cluster %s is an instance of %s again, adopted by %s", msg.Name, site, found.Service,
 				cmp.Or(msg.Actor, "the system")))
 		}
 		done = true
 	}
 	if !done {
-		fx.Err = view.NoOrphan(msg.ID, core.Apps.Instance(msg.ID) != nil)
+		fx.Err = view.NoOrphan(msg.Name, core.Apps.Instance(skerry.InstanceID(msg.Name)) != nil)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestMadeUpOrphans(t *testing.T) {
 		if len(list) != 1 || list[0].Instance != id || (list[0].Problem == "") != (what == "") {
 			t.Fatalf("%q: %+v", what, list)
 		}
-		fx := r.c.Step(r.now, apps.DecideOrphan{ID: id, Adopt: true})
+		fx := r.c.Step(r.now, apps.DecideOrphan{Name: string(id), Adopt: true})
 		e := skerry.AsError(fx.Err)
 		switch app := r.c.Apps.App(a.Service.App); {
 		case what == "" && (fx.Err != nil || app == nil):

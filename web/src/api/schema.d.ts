@@ -1248,7 +1248,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List orphans: instances that are running but not recorded in the store, for example after a backup was restored.
+         * List orphans: instances that are running but not recorded in the store, for example after a backup was restored, and volumes and snapshots that workers keep and their site does not take up.
          * @description Scope: apps:read, asked of: site.
          */
         get: operations["list-orphans"];
@@ -1271,7 +1271,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End an orphan.
+         * End an orphan, or delete it from the worker that keeps it.
          * @description Scope: apps:write, asked of: site.
          */
         delete: operations["delete-orphan"];
@@ -2667,7 +2667,10 @@ export interface components {
         };
         Orphan: {
             cluster?: string;
+            /** @description Empty for volumes and snapshots. */
             instance: string;
+            /** @description Name of volumes or a snapshot that a worker keeps and its site does not take up. */
+            kept?: string;
             org?: string;
             problem?: string;
             ready?: boolean;
@@ -6030,6 +6033,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description ID of an instance, or the name of what a worker keeps, with its slashes escaped. */
                 id: string;
             };
             cookie?: never;
@@ -6059,6 +6063,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description ID of an instance, or the name of what a worker keeps, with its slashes escaped. */
                 id: string;
             };
             cookie?: never;

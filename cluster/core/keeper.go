@@ -1,0 +1,73 @@
+package core
+
+import (
+	"maps"
+	"slices"
+
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// keepVolumes has a worker keep volumes, with what shows later that this site did.
+func (s *sender) keepVolumes(worker string, v spec.VolumeClaim, org string) {
+	kept := spec.KeptVolumes{Service: v.Service, Ordinal: v.Ordinal, Volume: v.Volume, Org: org}
+	if had, sealed := s.codec.SealedVolumes(s.sealKey(), worker, s.toldToKeep(worker, v.Key())); sealed {
+		kept.Given = had.Given
+	} else {
+		kept.Given = s.nextGiven(worker)
+	}
+	kept.Seal = s.codec.SealVolumes(s.sealKey(), worker, kept)
+	_ = s.Children.Put(worker, v.Key(), s.codec.Marshal(&kept)) // it is small
+}
+
+// keepSnapshot does the same with a snapshot, which has its record beside it.
+func (s *sender) keepSnapshot(worker string, id spec.SnapshotID, record []byte) {
+	kept := spec.KeptSnapshot{Record: record}
+	if had, sealed := s.codec.SealedSnapshot(s.sealKey(), worker, s.toldToKeep(worker, id.Key())); sealed {
+		kept.Given = had.Given
+	} else {
+		kept.Given = s.nextGiven(worker)
+	}
+	kept.Seal = s.codec.SealSnapshot(s.sealKey(), worker, kept)
+	_ = s.Children.Put(worker, id.Key(), s.codec.Marshal(&kept)) // it is small
+}
+
+func (s *sender) toldToKeep(worker, key string) (value []byte) {
+	if child := s.Children.Get(worker); child != nil {
+		value, _ = child.Desired.Get(key)
+	}
+	return value
+}
+
+func (s *sender) nextGiven(worker string) spec.Given {
+	w := s.workers[worker]
+	if w == nil {
+		return spec.Given{}
+	}
+	w.Keeps.Serial++
+	s.counted[worker] = true
+	return spec.Given{Life: s.life, Serial: w.Keeps.Serial}
+}
+
+// countAgain counts what a worker was given in this life of a store that was set back, and does not know it.
+func (s *sender) countAgain(w *worker, given spec.Given) {
+	if given.Life == s.life {
+		w.Keeps.Serial = max(w.Keeps.Serial, given.Serial)
+	}
+}
+
+// drop has a worker remove what it keeps.
+func (s *sender) drop(worker, key string) {
+	s.Children.Delete(worker, key)
+	s.counted[worker] = true
+}
+
+// saveCounts writes what is remembered of the workers that were given something to keep, or told to remove it.
+func (s *sender) saveCounts(fx *wire.Effects) {
+	for _, name := range slices.Sorted(maps.Keys(s.counted)) {
+		if w := s.workers[name]; w != nil && w.Keeps != (keeps{}) {
+			s.saveWorker(w, fx)
+		}
+	}
+	clear(s.counted)
+}
