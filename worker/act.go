@@ -315,12 +315,10 @@ func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 		errs = append(errs, err)
 	}
 	for _, d := range s.opt.Drivers {
-		list, err := d.List(ctx)
+		list, err := d.ListOf(ctx, a.ID)
 		errs = append(errs, err)
 		for _, h := range list {
-			if h.Instance == a.ID {
-				errs = append(errs, d.Remove(ctx, h))
-			}
+			errs = append(errs, d.Remove(ctx, h))
 		}
 	}
 	errs = append(errs, s.net.remove(ctx, a.ID), s.removeFiles(a.ID))
