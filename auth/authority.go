@@ -61,7 +61,7 @@ type Authority struct {
 	enrolled map[string]*stored[Enrolled]
 	revoked  map[string]Revoked
 	changed  chan struct{} // closed at the next change of enrolled; nil: nobody asked
-	tidied   time.Time // when old tokens were looked for last
+	tidied   time.Time     // when old tokens were looked for last
 }
 
 type stored[T any] struct {
