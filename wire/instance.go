@@ -110,12 +110,12 @@ type Observation struct {
 	Copies *Copies `json:"copies,omitempty" cbor:"31,keyasint,omitempty"`
 }
 
-// OnlyFurther reports whether an observation says no more than that an instance has come further in its first start, with what it got on the
-// way. Nobody needs to store that by itself: another one follows when the instance runs, and whoever forgets this one is told it again.
+// OnlyFurther reports whether an observation says no more than that an instance has come further in its first start, with what it got on
+// the way. Nobody needs to store that by itself: another one follows when the instance runs, and whoever forgets this one is told it again.
 func (o *Observation) OnlyFurther(before *Observation) bool {
 	is := *o
-	is.Phase, is.Ports, is.Address, is.Runtime, is.Digest, is.Revision = before.Phase, before.Ports, before.Address, before.Runtime, before.Digest,
-		before.Revision
+	is.Phase, is.Ports, is.Address = before.Phase, before.Ports, before.Address
+	is.Runtime, is.Digest, is.Revision = before.Runtime, before.Digest, before.Revision
 	return o.State == skerry.WorkerScheduled && before.Phase.LeadsTo(o.Phase) && reflect.DeepEqual(&is, before)
 }
 

@@ -146,7 +146,7 @@ func TestImageBesideNetwork(t *testing.T) {
 	}
 	m := h.prepareApp(ctx)
 	if m.Err != "" || m.Digest == "" || m.Address == "" || len(m.Ports) != 2 || h.net.get("app-1") == nil {
-		t.Errorf("%+v", m)
+		t.Errorf("prepared: %+v", m)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestHalfAPreparation(t *testing.T) {
 			m := h.prepareApp(ctx)
 			h.fetch, h.attach = nil, nil
 			if !strings.Contains(m.Err, c.err) || m.Permanent != c.permanent || len(m.Ports) > 0 || m.Address != "" {
-				t.Errorf("%+v", m)
+				t.Errorf("prepared: %+v", m)
 			}
 			h.none(t)
 		})

@@ -56,8 +56,8 @@ func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 	}
 	var attached wire.Attachment
 	joined := s.net.wanted(assigned.ID)
-	err := s.beside(ctx, func(ctx context.Context) (err error) {
-		m.Digest, err = s.prepareFiles(ctx, assigned)
+	err := atOnce(ctx, s, func(ctx context.Context) (err error) {
+		m.Digest, err = prepareFiles(ctx, s, assigned)
 		return err
 	}, func(ctx context.Context) (err error) {
 		if m.Ports, attached, err = s.net.add(ctx, assigned, p.Keep); err != nil {
@@ -83,9 +83,9 @@ func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 	return m
 }
 
-// beside does parts of a preparation at the same time, and returns when all have ended. The first that fails has the others cancelled, and
+// atOnce does parts of a preparation at the same time, and returns when all have ended. The first that fails has the others cancelled, and
 // its error counts.
-func (s *Server) beside(ctx context.Context, parts ...func(context.Context) error) error {
+func atOnce(ctx context.Context, s *Server, parts ...func(context.Context) error) error {
 	group, all := errgroup.WithContext(ctx)
 	for _, part := range parts {
 		group.Go(func() (err error) {
@@ -102,7 +102,7 @@ func (s *Server) beside(ctx context.Context, parts ...func(context.Context) erro
 }
 
 // prepareFiles brings onto this machine what an instance reads and writes, and gives the digest of its image.
-func (s *Server) prepareFiles(ctx context.Context, assigned *spec.Assignment) (main string, err error) {
+func prepareFiles(ctx context.Context, s *Server, assigned *spec.Assignment) (main string, err error) {
 	if err := s.fetchSecrets(ctx, assigned); err != nil { // first: the link may not last as long as an image takes
 		return "", err
 	}

@@ -106,8 +106,8 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 // onlyFurther is wire.Observation.OnlyFurther for the record that was made of two of them.
 func (i *Instance) onlyFurther(before *Instance) bool {
 	is := *i
-	is.Phase, is.Ports, is.Address, is.Runtime, is.Digest, is.Timeline = before.Phase, before.Ports, before.Address, before.Runtime, before.Digest,
-		before.Timeline
+	is.Phase, is.Ports, is.Address = before.Phase, before.Ports, before.Address
+	is.Runtime, is.Digest, is.Timeline = before.Runtime, before.Digest, before.Timeline
 	return i.State == skerry.WorkerScheduled && before.Phase.LeadsTo(i.Phase) && i.Resize == nil && reflect.DeepEqual(&is, before)
 }
 

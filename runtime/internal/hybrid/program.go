@@ -154,8 +154,8 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				switch v {
 				case argv:
 					words(0xe28d0004 | r<<12) // add rr, sp, #4
-				case envp:
-					words(0xe59d0000|r<<12, 0xe08d0100|r<<12|r, 0xe2800008|r<<16|r<<12) // ldr rr, [sp]; add rr, sp, rr, lsl #2; add rr, rr, #8
+				case envp: // ldr rr, [sp]; add rr, sp, rr, lsl #2; add rr, rr, #8
+					words(0xe59d0000|r<<12, 0xe08d0100|r<<12|r, 0xe2800008|r<<16|r<<12)
 				case result:
 				default: // movw rr, #v; movt rr, #v>>16
 					words(0xe3000000|v>>12&0xf<<16|r<<12|v&0xfff, 0xe3400000|v>>28<<16|r<<12|v>>16&0xfff)
