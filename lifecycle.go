@@ -89,6 +89,11 @@ const (
 	PhaseCutOff   Phase = "CutOff"  // stopped by its worker, which has lost its cluster, until that says otherwise
 )
 
+// LeadsTo reports whether next is a later phase of a first start, in which nothing runs yet.
+func (p Phase) LeadsTo(next Phase) bool {
+	return p == PhaseNone && next == PhaseFetching || (p == PhaseNone || p == PhaseFetching) && next == PhaseStarting
+}
+
 // ConditionType names a condition.
 type ConditionType string
 

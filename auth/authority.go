@@ -60,7 +60,8 @@ type Authority struct {
 	mu       sync.Mutex // held to change the maps, and to read them without change; never across a commit
 	enrolled map[string]*stored[Enrolled]
 	revoked  map[string]Revoked
-	tidied   time.Time // when old tokens were looked for last
+	changed  chan struct{} // closed at the next change of enrolled; nil: nobody asked
+	tidied   time.Time     // when old tokens were looked for last
 }
 
 type stored[T any] struct {
@@ -398,6 +399,7 @@ func (a *Authority) Revoke(ctx context.Context, tier wire.Tier, name, by, why st
 	defer a.mu.Unlock()
 	a.revoked[r.Key] = r
 	delete(a.enrolled, peerName(tier, name))
+	a.signalLocked()
 	return nil
 }
 
@@ -447,5 +449,23 @@ func (a *Authority) putLocked(ctx context.Context, e Enrolled, rev int64, also .
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.enrolled[peerName(e.Tier, e.Name)] = &stored[Enrolled]{next, e}
+	a.signalLocked()
 	return nil
+}
+
+// Changed is closed when an enrolment changes, one comes or one goes, after this call.
+func (a *Authority) Changed() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.changed == nil {
+		a.changed = make(chan struct{})
+	}
+	return a.changed
+}
+
+func (a *Authority) signalLocked() {
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
 }

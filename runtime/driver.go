@@ -41,6 +41,8 @@ type Driver interface {
 	Remove(ctx context.Context, h Handle) error
 	// List gives every task of this driver's state directory, also half-made ones, in order of ID.
 	List(ctx context.Context) ([]Handle, error)
+	// ListOf gives those of one instance. Its cost does not depend on how many others have.
+	ListOf(ctx context.Context, instance skerry.InstanceID) ([]Handle, error)
 	// Close ends the driver's own goroutines and descriptors. Tasks run on.
 	Close() error
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"reflect"
 	"time"
 
 	"skerry.dev/skerry"
@@ -107,6 +108,15 @@ type Observation struct {
 	Asked uint64 `json:"asked,omitempty" cbor:"30,keyasint,omitempty"`
 	// Copies tells more of the copies of a perWorker assignment; nil: the site is older, or does not admit it.
 	Copies *Copies `json:"copies,omitempty" cbor:"31,keyasint,omitempty"`
+}
+
+// OnlyFurther reports whether an observation says no more than that an instance has come further in its first start, with what it got on
+// the way. Nobody needs to store that by itself: another one follows when the instance runs, and whoever forgets this one is told it again.
+func (o *Observation) OnlyFurther(before *Observation) bool {
+	is := *o
+	is.Phase, is.Ports, is.Address = before.Phase, before.Ports, before.Address
+	is.Runtime, is.Digest, is.Revision = before.Runtime, before.Digest, before.Revision
+	return o.State == skerry.WorkerScheduled && before.Phase.LeadsTo(o.Phase) && reflect.DeepEqual(&is, before)
 }
 
 // Copies counts copies of a perWorker assignment while they take the place of those of another version, and after that.

@@ -315,20 +315,24 @@ func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 		errs = append(errs, err)
 	}
 	for _, d := range s.opt.Drivers {
-		list, err := d.List(ctx)
+		list, err := d.ListOf(ctx, a.ID)
 		errs = append(errs, err)
 		for _, h := range list {
-			if h.Instance == a.ID {
-				errs = append(errs, d.Remove(ctx, h))
-			}
+			errs = append(errs, d.Remove(ctx, h))
 		}
 	}
 	errs = append(errs, s.net.remove(ctx, a.ID), s.removeFiles(a.ID))
 	return errors.Join(errs...)
 }
 
-// permanent reports whether an image error will be the same at the next try here.
+// permanent reports whether an error of a preparation will be the same at the next try here.
 func permanent(err error) bool {
+	if _, is := errors.AsType[impossible](err); is {
+		return true
+	}
+	if _, is := errors.AsType[*runtime.Unsupported](err); is {
+		return true
+	}
 	for _, e := range []error{artifact.ErrNotFound, artifact.ErrPlatform, artifact.ErrDenied, artifact.ErrInvalid, artifact.ErrTooLarge} {
 		if errors.Is(err, e) {
 			return true

@@ -86,6 +86,14 @@ func (n *attachments) restore(ctx context.Context) error {
 	return n.apply(ctx, mine)
 }
 
+// wanted reports whether an instance is to be in the network.
+func (n *attachments) wanted(id skerry.InstanceID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, is := n.wants[id]
+	return is
+}
+
 // add joins an instance to the network and gives its ports. keep are the ports it had before.
 func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, wire.Attachment,
 	error) {

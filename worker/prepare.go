@@ -15,11 +15,14 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
 )
 
@@ -36,52 +39,86 @@ func runtimeOf(a *spec.Assignment) string {
 	return a.Spec.Runtime
 }
 
-// prepare fetches images, makes volumes and joins the network. It may be repeated at any time.
+// prepare fetches images and makes volumes, and joins the network meanwhile. It may be repeated at any time. One that fails leaves no
+// network that was not there before.
 func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 	assigned := &p.A
 	m := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: runtimeOf(assigned)}
-	fail := func(err error, permanent bool) core.Prepared {
-		m.Err, m.Permanent = err.Error(), permanent
+	fail := func(err error) core.Prepared {
+		m.Err, m.Permanent = err.Error(), permanent(err)
 		return m
 	}
 	if s.drivers[m.Runtime] == nil {
-		return fail(fmt.Errorf("this worker has no runtime %s", m.Runtime), true)
+		return fail(impossible("this worker has no runtime " + m.Runtime))
 	}
 	if !assigned.Spec.Honours(m.Runtime) { // a cluster of before that knows no classes
-		return fail(fmt.Errorf("runtime %s is not of the isolation or class that the service asks for", m.Runtime), true)
+		return fail(impossible("runtime " + m.Runtime + " is not of the isolation or class that the service asks for"))
 	}
+	var attached wire.Attachment
+	joined := s.net.wanted(assigned.ID)
+	err := atOnce(ctx, s, func(ctx context.Context) (err error) {
+		m.Digest, err = prepareFiles(ctx, s, assigned)
+		return err
+	}, func(ctx context.Context) (err error) {
+		if m.Ports, attached, err = s.net.add(ctx, assigned, p.Keep); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+		return nil
+	})
+	if err == nil {
+		m.Recipient, err = s.recipient(assigned)
+	}
+	if err != nil {
+		if !joined { // whoever waits for an image that cannot be had holds no address and no port
+			if e := s.net.remove(context.WithoutCancel(ctx), assigned.ID); e != nil {
+				s.opt.Log.Warn("release the network", "instance", string(assigned.ID), "err", e)
+			}
+		}
+		m.Ports = nil
+		return fail(err)
+	}
+	if len(attached.Addresses) > 0 {
+		m.Address = attached.Addresses[0].Addr().String()
+	}
+	return m
+}
+
+// atOnce does parts of a preparation at the same time, and returns when all have ended. The first that fails has the others cancelled, and
+// its error counts.
+func atOnce(ctx context.Context, s *Server, parts ...func(context.Context) error) error {
+	group, all := errgroup.WithContext(ctx)
+	for _, part := range parts {
+		group.Go(func() (err error) {
+			if bug := s.caught(func() { err = part(all) }); bug != nil {
+				return impossible(bug.Error())
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err() // a part that cannot be cancelled may have ended well
+}
+
+// prepareFiles brings onto this machine what an instance reads and writes, and gives the digest of its image.
+func prepareFiles(ctx context.Context, s *Server, assigned *spec.Assignment) (main string, err error) {
 	if err := s.fetchSecrets(ctx, assigned); err != nil { // first: the link may not last as long as an image takes
-		return fail(err, false)
+		return "", err
 	}
 	for _, ref := range assigned.Spec.Images() {
 		img, err := s.image(ctx, assigned, ref)
-		if err != nil {
-			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
+		if err == nil {
+			err = prepareCopies(ctx, s, assigned, ref, img.Digest)
 		}
-		if err := prepareCopies(ctx, s, assigned, ref, img.Digest); err != nil {
-			return fail(fmt.Errorf("image %s: %w", ref, err), permanent(err))
+		if err != nil {
+			return "", fmt.Errorf("image %s: %w", ref, err)
 		}
 		if ref == assigned.Spec.Image {
-			m.Digest = string(img.Digest)
+			main = string(img.Digest)
 		}
 	}
-	if err := s.makeFiles(ctx, assigned); err != nil {
-		_, never := errors.AsType[impossible](err)
-		return fail(err, never)
-	}
-	ports, att, err := s.net.add(ctx, assigned, p.Keep)
-	if err != nil {
-		_, never := errors.AsType[*runtime.Unsupported](err)
-		return fail(fmt.Errorf("network: %w", err), never)
-	}
-	if m.Recipient, err = s.recipient(assigned); err != nil {
-		return fail(err, false)
-	}
-	m.Ports = ports
-	if len(att.Addresses) > 0 {
-		m.Address = att.Addresses[0].Addr().String()
-	}
-	return m
+	return main, s.makeFiles(ctx, assigned)
 }
 
 // platform is what an image must be built for to run in a runtime.

@@ -174,7 +174,7 @@ func UnmountVolumes(dir string) error {
 		unmountBelow(filepath.Join(dir, snapshotsDir)))
 }
 
-// impossible is why a volume cannot be made here, however often it is tried.
+// impossible is why an instance, or a volume of it, cannot be made here, however often it is tried.
 type impossible string
 
 func (e impossible) Error() string { return string(e) }

@@ -68,6 +68,19 @@ func (l *lifecycle) forget(p *placement) {
 
 // changed persists a placement and tells its owner.
 func (l *lifecycle) changed(now time.Time, p *placement, fx *wire.Effects) {
+	l.note(now, p, fx)
+	fx.Put(prefixPlace+string(p.A.ID), mustJSON(p))
+	l.tell(now, p, fx)
+}
+
+// further tells the owner of a step that goes into the store with the next change (wire.Observation.OnlyFurther).
+func (l *lifecycle) further(now time.Time, p *placement, fx *wire.Effects) {
+	l.note(now, p, fx)
+	l.tell(now, p, fx)
+}
+
+// note takes up what a placement has become.
+func (l *lifecycle) note(now time.Time, p *placement, fx *wire.Effects) {
 	if n := len(p.Timeline); n == 0 || p.Timeline[n-1].State != p.Obs.State || p.Timeline[n-1].Phase != p.Obs.Phase {
 		p.Timeline = append(p.Timeline, wire.Step{At: now, State: p.Obs.State, Phase: p.Obs.Phase, Text: p.Obs.Reason})
 		if len(p.Timeline) > 24 {
@@ -75,7 +88,10 @@ func (l *lifecycle) changed(now time.Time, p *placement, fx *wire.Effects) {
 		}
 	}
 	l.seeStart(now, p, fx)
-	fx.Put(prefixPlace+string(p.A.ID), mustJSON(p))
+}
+
+// tell tells users and the owner of it.
+func (l *lifecycle) tell(now time.Time, p *placement, fx *wire.Effects) {
 	fx.Changed = append(fx.Changed, wire.Change{App: p.A.Service.App, Instance: p.A.ID})
 	if p.Group != "" {
 		if g := l.groups[p.Group]; g != nil {

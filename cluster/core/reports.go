@@ -308,6 +308,7 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		return // the worker has not got the newest word yet
 	}
 	wasReady, before, address := p.Obs.Ready, p.Obs.State, p.Obs.Address
+	further := p.Resize == nil && o.OnlyFurther(&p.Obs)
 	ended := o.State == skerry.Terminated || o.State == skerry.Failed
 	if ended && before != o.State {
 		rp.endOriginal(p)
@@ -349,6 +350,10 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 			rp.move(now, p, o.Reason, true, fx)
 			return
 		}
+	}
+	if further {
+		rp.further(now, p, fx)
+		return
 	}
 	rp.changed(now, p, fx)
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cmd/internal/agent"
@@ -42,7 +44,18 @@ func commands() *cobra.Command {
 	tree := agent.Command(agent.Program{Name: name, Version: version})
 	tree.Use, tree.Version, tree.SilenceErrors, tree.SilenceUsage = name, version, true, true
 	tree.AddCommand(versionCommand())
+	rename(tree)
 	return tree
+}
+
+// rename has the help of a command, and of those below it, name this program in place of skerry's command for a worker.
+func rename(cmd *cobra.Command) {
+	as := func(text string) string { return strings.ReplaceAll(text, "skerry worker", name) }
+	cmd.Long, cmd.Example = as(cmd.Long), as(cmd.Example)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = as(f.Usage) })
+	for _, below := range cmd.Commands() {
+		rename(below)
+	}
 }
 
 // versionCommand answers as that of skerry does, without a server.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"skerry.dev/skerry/ctl/console"
 )
 
@@ -39,6 +41,50 @@ func TestHelp(t *testing.T) {
 		if status, text := run(t, name+" --help"); status != 0 || !strings.Contains(text, "skerry-worker "+name) {
 			t.Errorf("%s: exit status %d: %s", name, status, text)
 		}
+	}
+}
+
+// Every example of the help can be typed as it is, and nothing in it sends its reader to a command that is not on this machine.
+func TestHelpIsOfThisProgram(t *testing.T) {
+	examples := 0
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		path := strings.TrimPrefix(cmd.CommandPath(), name)
+		if status, text := run(t, path+" --help"); status != 0 || strings.Contains(text, "skerry worker") {
+			t.Errorf("%s: exit status %d:\n%s", cmd.CommandPath(), status, text)
+		}
+		for line := range strings.Lines(cmd.Example) {
+			examples++
+			var words []string
+			for i, part := range strings.Split(strings.TrimSpace(line), "'") {
+				if i%2 == 1 {
+					words = append(words, part)
+				} else {
+					words = append(words, strings.Fields(part)...)
+				}
+			}
+			if words[0] != name {
+				t.Errorf("%q is no command of this program", line)
+				continue
+			}
+			called, args, err := commands().Find(words[1:])
+			if err == nil {
+				err = called.ParseFlags(args)
+			}
+			if err == nil {
+				err = called.ValidateArgs(called.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%q: %v", line, err)
+			}
+		}
+		for _, below := range cmd.Commands() {
+			look(below)
+		}
+	}
+	look(commands())
+	if examples < 5 {
+		t.Errorf("only %d examples were found", examples)
 	}
 }
 

@@ -146,6 +146,11 @@ func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
 		l.noteClaim(i, fx)
 	}
 	fx.Put(prefixInst+string(i.ID), mustJSON(i))
+	l.showInstance(i, fx)
+}
+
+// showInstance tells users that an instance has changed.
+func (l *ledger) showInstance(i *Instance, fx *wire.Effects) {
 	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
 }
 

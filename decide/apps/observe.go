@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -91,11 +92,23 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 		l.unplace(now, i, "failed: "+orNothing(o.Reason), fx)
 		return true
 	}
-	l.saveInstance(i, fx)
+	if i.onlyFurther(&before) {
+		l.showInstance(i, fx) // it goes into the store with the next change
+	} else {
+		l.saveInstance(i, fx)
+	}
 	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 || counted {
 		l.Look(i.Service.App)
 	}
 	return false
+}
+
+// onlyFurther is wire.Observation.OnlyFurther for the record that was made of two of them.
+func (i *Instance) onlyFurther(before *Instance) bool {
+	is := *i
+	is.Phase, is.Ports, is.Address = before.Phase, before.Ports, before.Address
+	is.Runtime, is.Digest, is.Timeline = before.Runtime, before.Digest, before.Timeline
+	return i.State == skerry.WorkerScheduled && before.Phase.LeadsTo(i.Phase) && i.Resize == nil && reflect.DeepEqual(&is, before)
 }
 
 // count takes how many copies of a perWorker service a site has. It reports whether that is another number than before.

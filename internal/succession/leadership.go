@@ -406,6 +406,7 @@ func (o *Leadership) Serves(a *auth.Authority, addr *net.TCPAddr, send func(name
 	defer o.mu.Unlock()
 	o.auth, o.addr, o.send = a, addr, send
 	clear(o.linked)
+	o.signalLocked()
 }
 
 // Came implements tier.Leadership.
@@ -451,17 +452,27 @@ func (o *Leadership) Lost(ctx context.Context) error {
 	}
 }
 
+// reviewEvery is how often a leader with successors looks at what they and the workers have become. One without waits for the first.
+const reviewEvery = time.Second
+
 // Run keeps the leadership until ctx ends. It gives an error when another machine leads: started again, the process stands by.
 func (o *Leadership) Run(ctx context.Context) error {
-	tick := time.NewTicker(o.opt.TTL / 60)
+	tick, review := time.NewTicker(o.opt.TTL/60), time.NewTicker(reviewEvery)
 	defer tick.Stop()
-	ticks := true
-	review := time.NewTicker(time.Second)
 	defer review.Stop()
+	ticks, reviews := true, true
+	var enrolled <-chan struct{} // of the authority's members, since the last review without successors
+	look := func() bool {
+		err := o.review(ctx)
+		if err != nil && ctx.Err() == nil {
+			o.opt.Log.Warn("succession", "err", err)
+		}
+		return err == nil
+	}
 	for {
 		o.mu.Lock()
 		standing := o.core != nil && o.core.State() != lease.Leading
-		asleep, changed := o.core == nil || o.core.Asleep(), o.changed
+		alone, asleep, authority, changed := o.core == nil, o.core == nil || o.core.Asleep(), o.auth, o.changed
 		o.mu.Unlock()
 		if standing {
 			if err := o.stand(ctx); err != nil {
@@ -469,26 +480,44 @@ func (o *Leadership) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		if asleep && ticks {
-			tick.Stop()
-		} else if !asleep && !ticks {
-			tick.Reset(o.opt.TTL / 60)
-		}
-		if ticks = !asleep; ticks {
+		ticks = pace(tick, ticks, !asleep, o.opt.TTL/60)
+		if ticks {
 			changed = nil // the next tick sees it
+		}
+		if alone && authority != nil {
+			if now := authority.Changed(); now != enrolled {
+				enrolled = now
+				reviews = pace(review, reviews, !look(), reviewEvery) // what did not work is tried again
+				continue
+			}
+		} else {
+			enrolled, reviews = nil, pace(review, reviews, !alone, reviewEvery)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-enrolled:
 		case <-review.C:
-			if err := o.review(ctx); err != nil && ctx.Err() == nil {
-				o.opt.Log.Warn("succession", "err", err)
+			if alone {
+				enrolled = nil
+			} else {
+				look()
 			}
 		case <-tick.C:
 			o.with(ctx, func(c *lease.Candidate, now time.Time) { c.Tick(now) })
 		}
 	}
+}
+
+// pace has a ticker run or rest.
+func pace(t *time.Ticker, runs, should bool, every time.Duration) bool {
+	if runs && !should {
+		t.Stop()
+	} else if !runs && should {
+		t.Reset(every)
+	}
+	return should
 }
 
 // tlsOf is how this candidate shows itself to another.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -221,4 +222,44 @@ func FuzzItems(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFirstSuccessorIsSeen: a leader without successors does nothing until one enrols, and becomes a candidate itself then.
+func TestFirstSuccessorIsSeen(t *testing.T) {
+	s := newSite(t)
+	if err := s.auth.Revoke(t.Context(), wire.TierSuccessor, "heir", "ada", "the site has none"); err != nil {
+		t.Fatal(err)
+	}
+	o := openLeadership(t)
+	to, err := net.ResolveTCPAddr("tcp", s.joins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- o.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	o.Serves(s.auth, to, func(string, wire.Message) {})
+	s.enter(wire.TierWorker, "w1")
+	s.enter(wire.TierSuccessor, "second")
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		o.mu.Lock()
+		core, changed := o.core, o.changed
+		o.mu.Unlock()
+		if core != nil {
+			break
+		}
+		select {
+		case <-changed:
+		case <-within.Done():
+			t.Fatal("nobody looked at who enrolled")
+		}
+	}
 }

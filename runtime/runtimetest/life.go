@@ -218,6 +218,12 @@ func (s *suite) reattach(t *testing.T) {
 	if err != nil || len(hs) != 1 || hs[0].ID != a.ID || hs[0].PID != handle.PID || hs[0].Labels["suite"] != "yes" {
 		t.Fatalf("listed %+v, %v", hs, err)
 	}
+	if of, err := driver.ListOf(t.Context(), a.Instance); err != nil || len(of) != 1 || of[0].ID != a.ID {
+		t.Errorf("of %s: %+v, %v", a.Instance, of, err)
+	}
+	if of, err := driver.ListOf(t.Context(), a.Instance+"0"); err != nil || len(of) != 0 {
+		t.Errorf("of another instance: %+v, %v", of, err)
+	}
 	s.ready(t, driver, hs[0])
 	if st, err := driver.Status(t.Context(), handle); err != nil || st.State != runtime.StateRunning {
 		t.Errorf("status %+v, %v", st, err)

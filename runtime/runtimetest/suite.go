@@ -114,6 +114,9 @@ func Run(t *testing.T, opt Options) {
 	if err != nil || len(hs) != 0 {
 		t.Errorf("left over: %v %v", hs, err)
 	}
+	if of, err := s.d.ListOf(t.Context(), s.spec("sleep").Instance); err != nil || len(of) != 0 {
+		t.Errorf("left over of its instance: %v %v", of, err)
+	}
 	if err := s.d.Close(); err != nil { // what a driver keeps for its next start goes with it
 		t.Error(err)
 	}

@@ -63,6 +63,7 @@ type supervised interface {
 	Status(ctx context.Context, h runtime.Handle) (runtime.Status, error)
 	Remove(ctx context.Context, h runtime.Handle) error
 	List(ctx context.Context) ([]runtime.Handle, error)
+	ListOf(ctx context.Context, instance skerry.InstanceID) ([]runtime.Handle, error)
 	Close() error
 	CleanUp(ctx context.Context) error
 	OpenLog(ctx context.Context, h runtime.Handle, o runtime.LogOptions) (runtime.LogStream, error)

@@ -4,15 +4,20 @@ package hybrid
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/runtime/internal/elf"
 )
 
-// Program returns a static executable of about 700 bytes. It enters a mount namespace of its own, covers cgroup2's list
+// Program returns a static executable of about 1,000 bytes. It enters a mount namespace of its own, covers cgroup2's list
 // of controllers there, and executes the OCI runtime with its own arguments and environment. It returns false for an
 // architecture that it does not know.
+//
+// The runtime is executed from a read-only mount of its file that is attached nowhere, so that no container can write to it through
+// /proc (CVE-2019-5736). Crun sees that and does not first make such a mount, or a copy of itself, and execute itself again. Where the
+// kernel cannot do that, before Linux 5.12, the file is executed as it is, and crun does what it always did.
 //
 // Only the mount of cgroup2, with whatever is mounted on it, becomes private, so that the cover does not reach the
 // host. MS_REC|MS_SLAVE or MS_PRIVATE on "/" would change the propagation of the mounts that the runtime binds into
@@ -22,9 +27,9 @@ import (
 // It is machine code because it runs at every start: a shell or a Go program would take milliseconds.
 func Program(goarch, runtime string) ([]byte, bool) {
 	n, ok := map[string]numbers{
-		"amd64":   {unshare: 272, mount: 165, execve: 59, write: 1, exit: 60},
+		"amd64":   {unshare: 272, mount: 165, execve: 59, write: 1, exit: 60, dup3: 292, execveat: 322},
 		"arm64":   generic,
-		"arm":     {unshare: 337, mount: 21, execve: 11, write: 4, exit: 1},
+		"arm":     {unshare: 337, mount: 21, execve: 11, write: 4, exit: 1, dup3: 358, execveat: 387},
 		"riscv64": generic,
 	}[goarch]
 	if !ok {
@@ -33,10 +38,16 @@ func Program(goarch, runtime string) ([]byte, bool) {
 	data := &text{}
 	sorry := "cannot run " + runtime + "\n"
 	at, file, null, program, words := data.add(unified), data.add(controllers), data.add("/dev/null"), data.add(runtime), data.add(sorry)
+	here := data.add("")
+	readOnly := data.add("\x01" + strings.Repeat("\x00", attributes-1)) // MOUNT_ATTR_RDONLY is to be set, and no more
 	lines := []line{
 		{n.unshare, []uint32{unix.CLONE_NEWNS}, true},
 		{n.mount, []uint32{0, at, 0, unix.MS_REC | unix.MS_PRIVATE, 0}, true},
 		{n.mount, []uint32{null, file, 0, unix.MS_BIND, 0}, true},
+		{openTree, []uint32{0, program, unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC}, false},
+		{n.dup3, []uint32{result, high, unix.O_CLOEXEC}, false}, // under a number that is known
+		{mountSetattr, []uint32{high, here, unix.AT_EMPTY_PATH, readOnly, attributes}, true},
+		{n.execveat, []uint32{high, here, argv, envp, unix.AT_EMPTY_PATH}, false},
 		{n.execve, []uint32{program, argv, envp}, false},
 		{n.write, []uint32{2, words, uint32(len(sorry))}, false},
 		{n.exit, []uint32{127}, false},
@@ -49,10 +60,16 @@ func Program(goarch, runtime string) ([]byte, bool) {
 }
 
 // numbers are the numbers of system calls.
-type numbers struct{ unshare, mount, execve, write, exit uint32 }
+type numbers struct{ unshare, mount, execve, write, exit, dup3, execveat uint32 }
 
 // generic is the table of all newer architectures.
-var generic = numbers{unshare: 97, mount: 40, execve: 221, write: 64, exit: 93}
+var generic = numbers{unshare: 97, mount: 40, execve: 221, write: 64, exit: 93, dup3: 24, execveat: 281}
+
+// Newer system calls have one number everywhere.
+const openTree, mountSetattr = 428, 442
+
+// attributes is the size of a struct mount_attr, high a descriptor that nobody else has.
+const attributes, high = 32, 1000
 
 // line is a system call. If one that must work fails, execve is next.
 type line struct {
@@ -61,11 +78,11 @@ type line struct {
 	must   bool
 }
 
-// Arguments that are known only when the program runs.
-const argv, envp = 0xfffffff0, 0xfffffff1
+// Arguments that are known only when the program runs. result is what the call before gave, and can be the first one only.
+const argv, envp, result = 0xfffffff0, 0xfffffff1, 0xfffffff2
 
 // room is the space for the code; its strings follow.
-const room = 512
+const room = 768
 
 // text holds the strings that the code refers to.
 type text struct{ b []byte }
@@ -91,7 +108,7 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				by := uint32(len(code) - at)
 				switch goarch {
 				case "amd64":
-					code[at+1] = byte(by - 2)
+					binary.LittleEndian.PutUint32(code[at+2:], by-6) // jnz by
 				case "arm64":
 					binary.LittleEndian.PutUint32(code[at:], 0xb5000000|by/4<<5) // cbnz x0, by
 				case "arm":
@@ -110,9 +127,11 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				machine = 62
 				switch v {
 				case argv:
-					code = append(code, 0x48, 0x8d, 0x74, 0x24, 8) // lea rsi, [rsp+8]
-				case envp:
-					code = append(code, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x8d, 0x54, 0xc4, 16) // mov rax, [rsp]; lea rdx, [rsp+rax*8+16]
+					code = append(code, 0x48, 0x8d, [...]byte{1: 0x74, 2: 0x54}[i], 0x24, 8) // lea rsi or rdx, [rsp+8]
+				case envp: // mov rax, [rsp]; lea rdx or r10, [rsp+rax*8+16]
+					code = append(code, 0x48, 0x8b, 0x04, 0x24, [...]byte{2: 0x48, 3: 0x4c}[i], 0x8d, 0x54, 0xc4, 16)
+				case result:
+					code = append(code, 0x89, 0xc7) // mov edi, eax
 				default:
 					code = append(code, [][]byte{{0xbf}, {0xbe}, {0xba}, {0x41, 0xba}, {0x41, 0xb8}, {0xb8}}[i]...) // mov edi; esi; edx; r10d; r8d; eax, v
 					words(v)
@@ -122,9 +141,10 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				r := [...]uint32{0, 1, 2, 3, 4, 8}[i]
 				switch v {
 				case argv:
-					words(0x910023e1) // add x1, sp, #8
+					words(0x910023e0 | r) // add xr, sp, #8
 				case envp:
-					words(0xf94003e2, 0x8b226fe2, 0x91004042) // ldr x2, [sp]; add x2, sp, x2, lsl #3; add x2, x2, #16
+					words(0xf94003e0|r, 0x8b206fe0|r<<16|r, 0x91004000|r<<5|r) // ldr xr, [sp]; add xr, sp, xr, lsl #3; add xr, xr, #16
+				case result: // is there already
 				default:
 					words(0xd2800000|v&0xffff<<5|r, 0xf2a00000|v>>16<<5|r) // movz xr, #v; movk xr, #v>>16, lsl #16
 				}
@@ -133,9 +153,10 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				r := [...]uint32{0, 1, 2, 3, 4, 7}[i]
 				switch v {
 				case argv:
-					words(0xe28d1004) // add r1, sp, #4
-				case envp:
-					words(0xe59d2000, 0xe08d2102, 0xe2822008) // ldr r2, [sp]; add r2, sp, r2, lsl #2; add r2, r2, #8
+					words(0xe28d0004 | r<<12) // add rr, sp, #4
+				case envp: // ldr rr, [sp]; add rr, sp, rr, lsl #2; add rr, rr, #8
+					words(0xe59d0000|r<<12, 0xe08d0100|r<<12|r, 0xe2800008|r<<16|r<<12)
+				case result:
 				default: // movw rr, #v; movt rr, #v>>16
 					words(0xe3000000|v>>12&0xf<<16|r<<12|v&0xfff, 0xe3400000|v>>28<<16|r<<12|v>>16&0xfff)
 				}
@@ -144,9 +165,10 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 				r := [...]uint32{10, 11, 12, 13, 14, 17}[i]
 				switch v {
 				case argv:
-					words(0x00810593) // addi a1, sp, 8
-				case envp:
-					words(0x00013603, 0x00361613, 0x00260633, 0x01060613) // ld a2, 0(sp); slli a2, a2, 3; add a2, a2, sp; addi a2, a2, 16
+					words(0x00810013 | r<<7) // addi ar, sp, 8
+				case envp: // ld ar, 0(sp); slli ar, ar, 3; add ar, ar, sp; addi ar, ar, 16
+					words(0x00013003|r<<7, 0x00301013|r<<15|r<<7, 0x00200033|r<<15|r<<7, 0x01000013|r<<15|r<<7)
+				case result:
 				default:
 					words(0x37|r<<7|(v+0x800)&0xfffff000, 0x1b|r<<7|r<<15|v<<20) // lui ar, v+0x800; addiw ar, ar, v
 				}
@@ -158,7 +180,7 @@ func assemble(goarch string, lines []line) (machine uint16, code []byte) {
 			if l.must {
 				code = append(code, 0x85, 0xc0) // test eax, eax
 				jumps = append(jumps, len(code))
-				code = append(code, 0x75, 0) // jnz
+				code = append(code, 0x0f, 0x85, 0, 0, 0, 0)
 			}
 		case "arm64":
 			words(0xd4000001) // svc #0

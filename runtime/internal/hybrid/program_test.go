@@ -3,7 +3,9 @@
 package hybrid
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +100,78 @@ func TestProgram(t *testing.T) {
 	if _, ok := Program("mips", shell); ok {
 		t.Error("a program for an architecture nobody wrote")
 	}
+}
+
+// No container can write to the runtime through /proc, not even as root of the host and while it does not run, and the runtime knows. Its
+// file stays as it was for others, and what it is called with arrives.
+func TestRuntimeIsReadOnly(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
+	}
+	shell, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(t.TempDir(), "sh")
+	if err := os.WriteFile(own, shell, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := write(t.TempDir(), runtime.GOARCH, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `test -w /proc/$$/exe && echo writable; echo "$# $1 $A"; ls /proc/$$/fd | grep -c 1000; read stop`
+	cmd := exec.Command(file, "-c", script, "0", "one two")
+	cmd.Env = append(os.Environ(), "A=b")
+	var out, said bytes.Buffer
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A descriptor that an attacker keeps, to write through when the runtime has ended.
+	exe := fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)
+	kept, err := os.Open(exe)
+	for err == nil && strings.Contains(name(t, kept), file) { // the stand-in is still itself
+		kept.Close()
+		kept, err = os.Open(exe)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(kept.Fd()), &fs); err != nil || fs.Flags&unix.ST_RDONLY == 0 {
+		if errors.Is(unix.MountSetattr(-1, "", 0, &unix.MountAttr{}), unix.ENOSYS) {
+			t.Skip(&testenv.Unsupported{What: "attributes of mounts", Why: "they need Linux 5.12"})
+		}
+		t.Errorf("the runtime is not on a read-only mount: flags %#x, %v", fs.Flags, err)
+	}
+	in.Close()
+	if err := cmd.Wait(); out.String() != "1 one two b\n0\n" {
+		t.Errorf("it said %q, %q, ended with %v", out.String(), said.String(), err)
+	}
+	if f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", kept.Fd()), os.O_WRONLY, 0); !errors.Is(err, unix.EROFS) {
+		f.Close()
+		t.Errorf("a kept descriptor is opened for writing: %v", err)
+	}
+	if f, err := os.OpenFile(own, os.O_WRONLY, 0); err != nil {
+		t.Errorf("its owner cannot write to it any more: %v", err)
+	} else {
+		f.Close()
+	}
+}
+
+func name(t *testing.T, f *os.File) string {
+	t.Helper()
+	to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
 }
 
 // Where there is nothing to hide the runtime runs all the same.

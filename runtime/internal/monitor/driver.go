@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 )
@@ -87,7 +88,16 @@ func (d *Driver) Close() error { return d.Tasks.Close() }
 // List gives the tasks, without those of a self-test of this process; it shows what the self-test of an agent that
 // crashed left behind.
 func (d *Driver) List(context.Context) ([]runtime.Handle, error) {
-	return slices.DeleteFunc(d.Tasks.List(), func(h runtime.Handle) bool { return strings.HasPrefix(string(h.ID), checkPrefix()) }), nil
+	return d.withoutChecks(d.Tasks.List()), nil
+}
+
+// ListOf gives those of an instance.
+func (d *Driver) ListOf(_ context.Context, instance skerry.InstanceID) ([]runtime.Handle, error) {
+	return d.withoutChecks(d.Tasks.ListOf(instance)), nil
+}
+
+func (d *Driver) withoutChecks(list []runtime.Handle) []runtime.Handle {
+	return slices.DeleteFunc(list, func(h runtime.Handle) bool { return d.IsCheck(h.ID) })
 }
 
 func (d *Driver) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, error) {

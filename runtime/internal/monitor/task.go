@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
@@ -39,8 +40,9 @@ type Tasks struct {
 	tree *cgroup.Tree
 	keep *keeper
 
-	mu    sync.Mutex // protects tasks
+	mu    sync.Mutex // protects the rest
 	tasks map[runtime.TaskID]*Task
+	of    map[skerry.InstanceID][]*Task // the same, by instance
 }
 
 // Record is what is kept of a task on disk.
@@ -91,7 +93,7 @@ func Open(opt Options) (*Tasks, error) {
 	}
 	keep := newKeeper(opt.Log)
 	s := &Tasks{opts: opt, boot: strings.TrimSpace(readString("/proc/sys/kernel/random/boot_id")), tree: tree, keep: keep,
-		tasks: map[runtime.TaskID]*Task{}}
+		tasks: map[runtime.TaskID]*Task{}, of: map[skerry.InstanceID][]*Task{}}
 	s.clearSpares()
 	entries, err := os.ReadDir(filepath.Join(opt.Dir, "tasks"))
 	if err != nil {
@@ -107,7 +109,7 @@ func Open(opt Options) (*Tasks, error) {
 		// A record cut short by a power failure leaves its ID, which is enough to clean up.
 		_ = json.Unmarshal([]byte(readString(t.Path("task.json"))), &t.rec)
 		t.rec.Handle.ID, t.rec.Handle.Driver = id, opt.Driver
-		s.tasks[id] = t
+		s.addLocked(t)
 		if t.rec.Ready {
 			keep.add(t.Path("log"))
 		}
@@ -138,15 +140,15 @@ func (s *Tasks) Create(rec Record) (*Task, error) {
 	id := rec.Handle.ID
 	t := s.newTask(id)
 	t.busy <- struct{}{}
+	rec.Boot, rec.Handle.Driver = s.boot, s.opts.Driver
+	t.rec = rec
 	s.mu.Lock()
 	if s.tasks[id] != nil {
 		s.mu.Unlock()
 		return nil, fmt.Errorf("task %s: %w", id, runtime.ErrExists)
 	}
-	s.tasks[id] = t
+	s.addLocked(t)
 	s.mu.Unlock()
-	rec.Boot, rec.Handle.Driver = s.boot, s.opts.Driver
-	t.rec = rec
 	// An exit status that a power failure kept longer than its task.
 	_ = os.Remove(t.ExitFile())
 	err := os.Mkdir(t.dir, 0o711)
@@ -177,11 +179,29 @@ func (s *Tasks) Get(h runtime.Handle) (*Task, error) {
 	return nil, fmt.Errorf("task %s: %w", h.ID, runtime.ErrNotFound)
 }
 
+// addLocked takes up a task, whose instance never changes after that.
+func (s *Tasks) addLocked(t *Task) {
+	of := t.rec.Handle.Instance
+	s.tasks[t.rec.Handle.ID], s.of[of] = t, append(s.of[of], t)
+}
+
 // List gives all handles in order.
 func (s *Tasks) List() []runtime.Handle {
 	s.mu.Lock()
 	tasks := slices.Collect(maps.Values(s.tasks))
 	s.mu.Unlock()
+	return handles(tasks)
+}
+
+// ListOf gives those of an instance.
+func (s *Tasks) ListOf(instance skerry.InstanceID) []runtime.Handle {
+	s.mu.Lock()
+	tasks := slices.Clone(s.of[instance])
+	s.mu.Unlock()
+	return handles(tasks)
+}
+
+func handles(tasks []*Task) []runtime.Handle {
 	var hs []runtime.Handle
 	for _, t := range tasks {
 		hs = append(hs, t.Record().Handle)
@@ -192,12 +212,17 @@ func (s *Tasks) List() []runtime.Handle {
 
 func (s *Tasks) forget(t *Task) {
 	_ = os.RemoveAll(t.dir)
+	h := t.Record().Handle
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, other := range s.tasks {
-		if other == t {
-			delete(s.tasks, id)
-		}
+	if s.tasks[h.ID] != t {
+		return
+	}
+	delete(s.tasks, h.ID)
+	if left := slices.DeleteFunc(s.of[h.Instance], func(other *Task) bool { return other == t }); len(left) > 0 {
+		s.of[h.Instance] = left
+	} else {
+		delete(s.of, h.Instance)
 	}
 }
 
