@@ -49,7 +49,7 @@ report says when it was not. It needs root.`,
 				return err
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				opt.Resume, opt.Keep, opt.Progress = m.Resume, m.Keep, m.Progress
+				opt.Resume, opt.Keep, opt.Progress, opt.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
 				return Run(ctx, opt)
 			}, func(_ context.Context, r *Report) error {
 				if r.Done == 0 {

@@ -61,9 +61,9 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	}
 	p.text(". All places took turns in each round. In each row: the mean, the relative standard deviation, and the loss against the bare machine (less than 0; a gain is more), in the plot with its 95 % interval. Small figures may be chance.")
 	p.raw("</p>")
-	for _, n := range r.Noise {
-		p.raw(`<p class="warn">The machine was noisy: `)
-		p.text(n)
+	for _, line := range r.remarks() {
+		p.raw(`<p class="warn">`)
+		p.text(line)
 		p.raw("</p>")
 	}
 	p.facts("Machine", r.Machine)
@@ -117,6 +117,10 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	if len(r.Starts) > 0 {
 		p.raw("<h2>start</h2><table><tr><th>place</th><th>ms to the first line</th><th>n</th></tr>")
 		for _, s := range r.Starts {
+			if s.Skip != "" {
+				reasons = append(reasons, "start in "+s.Place+": "+s.Skip)
+				continue
+			}
 			p.raw("<tr>")
 			p.cell("td", s.Place)
 			p.cell("td", fmt.Sprintf("%.1f ±%.1f %%", s.Summary.Mean, s.Summary.RSD))

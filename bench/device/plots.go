@@ -15,7 +15,7 @@ const plotted = 5
 func (r *Report) Drawings() map[string]string {
 	out := map[string]string{}
 	note := fmt.Sprintf("%s UTC, %d rounds", r.Began.Format("2006-01-02 15:04"), r.Done)
-	if len(r.Noise) > 0 {
+	if len(r.Noise) > 0 || r.Quiet != nil && r.Quiet.NotQuiet != "" {
 		note += "; the machine was noisy"
 	}
 	for _, g := range groups {
@@ -56,6 +56,9 @@ func (r *Report) Drawings() map[string]string {
 	b := bench.Bars{Name: "start"}
 	var names []string
 	for _, s := range r.Starts {
+		if s.Summary.N == 0 {
+			continue
+		}
 		names, b.Values = append(names, s.Place), append(b.Values, s.Summary.Mean)
 	}
 	out["start"] = bench.BarPlot("Time to the first line", note, "ms", names, []bench.Bars{b}, 0, "")

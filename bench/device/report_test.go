@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
 )
 
 func TestStats(t *testing.T) {
@@ -150,5 +151,24 @@ func TestBeside(t *testing.T) {
 	}
 	if text := told(beside(set, "os.stress-ng.context")); text != "RISC-V -21.4%, ARM64 -0.3% (000 table 3)" {
 		t.Error(text)
+	}
+}
+
+// A disturbed round stays in the samples, and counts in nothing that follows from them.
+func TestDisturbedRound(t *testing.T) {
+	r := sample([]float64{100, 101, 900, 100, 100}, []float64{200, 202, 4000, 200, 200})
+	r.Quiet, r.Disturbed = &quiet.Record{Limit: 0.3}, []quiet.Mark{{Round: 3, By: "others used 1.90 processors: cc1"}}
+	r.fold()
+	oci := r.Cases[0].Results["oci"]
+	if len(oci.Samples) != 5 || oci.Summary.N != 4 || oci.Summary.Mean != 200.5 || math.Abs(oci.Overhead.Percent+50) > 1 {
+		t.Errorf("%d samples give %+v, %+v", len(oci.Samples), oci.Summary, oci.Overhead)
+	}
+	text, want := strings.Join(r.remarks(), "\n"), "Round 3 was disturbed and does not count: others used 1.90 processors: cc1"
+	if !strings.Contains(text, want) {
+		t.Errorf("it remarks %q", text)
+	}
+	r.Done = 2
+	if r.trim(); len(r.Disturbed) != 0 {
+		t.Errorf("a round that is not there is disturbed: %+v", r.Disturbed)
 	}
 }

@@ -44,7 +44,7 @@ this source tree, so run it in a checkout, or pass the programs; it needs root.`
 				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", opt.P99)
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				opt.Resume, opt.Keep, opt.Progress = m.Resume, m.Keep, m.Progress
+				opt.Resume, opt.Keep, opt.Progress, opt.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
 				return Run(ctx, opt)
 			}, nil)
 		},

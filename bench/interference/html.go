@@ -128,9 +128,7 @@ func (r *Report) remarks() (out []string) {
 	if r.Quick {
 		out = append(out, "Quick: the thesis took 30 s of warm-up, 300 s of load and 120 s to settle.")
 	}
-	for _, n := range r.Noise {
-		out = append(out, "The machine was noisy: "+n)
-	}
+	out = append(out, r.machine()...)
 	for _, m := range r.Missing {
 		out = append(out, "Missing: "+m)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/quiet"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -33,9 +34,11 @@ type Report struct {
 	Warm   float64  `json:"warm"`
 	Load   float64  `json:"load"`
 	Settle float64  `json:"settle"`
-	Noise  []string `json:"noise,omitempty"` // why the machine is called noisy
-	Places []Told   `json:"places"`
-	Rows   []*Row   `json:"rows"`
+	Noise  []string `json:"noise,omitempty"` // of reports from before Quiet: why the machine is called noisy
+	// Quiet says how long it waited for a quiet machine; a row in which others came is invalid.
+	Quiet  *quiet.Record `json:"quiet,omitempty"`
+	Places []Told        `json:"places"`
+	Rows   []*Row        `json:"rows"`
 	// Found has the saturation points that were searched.
 	Found []*Found `json:"saturation,omitempty"`
 	// Changes compares rows that differ in one thing.
@@ -269,8 +272,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	for _, f := range r.Found {
 		fmt.Fprintf(out, "saturation: %s in %s, %g CPU, pin %s, beside %s: %s\n", f.Service, f.Place, f.CPU, f.Pin, f.interference(), f.told())
 	}
-	for _, n := range r.Noise {
-		fmt.Fprintln(out, "The machine was noisy:", n)
+	for _, line := range r.machine() {
+		fmt.Fprintln(out, line)
 	}
 	for _, m := range r.Missing {
 		fmt.Fprintln(out, "missing:", m)
@@ -290,6 +293,15 @@ func (r *Report) WriteTable(out io.Writer) error {
 		fmt.Fprintln(out, "It was interrupted: --resume goes on from what there is.")
 	}
 	return nil
+}
+
+// machine is what a reader has to know of the machine.
+func (r *Report) machine() []string {
+	out := r.Quiet.Remarks(nil)
+	for _, n := range r.Noise {
+		out = append(out, "The machine was noisy: "+n)
+	}
+	return out
 }
 
 func (f *Found) told() string {

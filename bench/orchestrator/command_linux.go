@@ -46,7 +46,7 @@ round. Reading the memory of other users' processes needs root.`,
 				}
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				opt.Keep, opt.Progress = m.Keep, m.Progress
+				opt.Keep, opt.Progress, opt.Quiet = m.Keep, m.Progress, m.Quiet
 				return Run(ctx, opt)
 			}, func(ctx context.Context, r *Report) error {
 				if r.Done == 0 && ctx.Err() != nil {

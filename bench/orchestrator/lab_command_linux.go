@@ -69,7 +69,7 @@ It needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
 				return err
 			}
 			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[LabReport]) (*LabReport, error) {
-				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
+				o.Resume, o.Keep, o.Progress, o.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
 				return RunLab(ctx, o)
 			}, nil)
 		},
