@@ -63,7 +63,7 @@ demo: deps build ## three tiers on this machine, an application, a failure
 release: deps ## programs, archives, lists of their parts and checksums of this commit in bin/release, built twice; KEY=FILE signs
 	@scripts/release
 
-bench: build ## measure; results on the terminal and in bin/bench.json
+bench: build ## measure; results on the terminal and in bin/*.json
 	@scripts/deps bench
 	@scripts/bench
 

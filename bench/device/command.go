@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // outputs of a report.
@@ -17,7 +17,7 @@ var outputs = map[string]func(*Report, io.Writer) error{"table": (*Report).Write
 
 func reportCommand() *cobra.Command {
 	var output string
-	var drawn bench.Plots
+	var drawn report.Plots
 	cmd := &cobra.Command{
 		Use: "report FILE", Short: "Show a report of bench runtime again", Args: cobra.ExactArgs(1),
 		Example: "  skerry bench report device.json -o html > device.html",

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // plotted is how many cases one plot shows, so that their names stand beside each other.
@@ -31,9 +31,9 @@ func (r *Report) Drawings() map[string]string {
 			for _, m := range part {
 				names = append(names, strings.TrimPrefix(m.ID, g+"."))
 			}
-			var list []bench.Bars
+			var list []report.Bars
 			for _, p := range r.Places {
-				b, any := bench.Bars{Name: p.Name, Values: make([]float64, len(part))}, false
+				b, any := report.Bars{Name: p.Name, Values: make([]float64, len(part))}, false
 				for i, m := range part {
 					if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
 						b.Values[i], any = 1+res.Overhead.Percent/100, true
@@ -46,14 +46,14 @@ func (r *Report) Drawings() map[string]string {
 			if len(list) == 0 {
 				continue
 			}
-			out[fmt.Sprintf("%s-%d", g, n+1)] = bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1,
+			out[fmt.Sprintf("%s-%d", g, n+1)] = report.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1,
 				"bare")
 		}
 	}
 	if len(r.Starts) == 0 {
 		return out
 	}
-	b := bench.Bars{Name: "start"}
+	b := report.Bars{Name: "start"}
 	var names []string
 	for _, s := range r.Starts {
 		if s.Summary.N == 0 {
@@ -61,6 +61,6 @@ func (r *Report) Drawings() map[string]string {
 		}
 		names, b.Values = append(names, s.Place), append(b.Values, s.Summary.Mean)
 	}
-	out["start"] = bench.BarPlot("Time to the first line", note, "ms", names, []bench.Bars{b}, 0, "")
+	out["start"] = report.BarPlot("Time to the first line", note, "ms", names, []report.Bars{b}, 0, "")
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -68,10 +69,10 @@ type Measured struct {
 
 // Result is a case in one place.
 type Result struct {
-	Samples  []float64 `json:"samples,omitempty"`
-	Summary  *Summary  `json:"summary,omitempty"`
-	Overhead *Overhead `json:"overhead,omitempty"`
-	Skip     string    `json:"skip,omitempty"` // why there are no samples
+	Samples  []float64        `json:"samples,omitempty"`
+	Summary  *report.Summary  `json:"summary,omitempty"`
+	Overhead *report.Overhead `json:"overhead,omitempty"`
+	Skip     string           `json:"skip,omitempty"` // why there are no samples
 	// Used is what the machine used in each run, Mean the mean of that. Reports of before have neither.
 	Used       []Used      `json:"used,omitempty"`
 	Mean       *Used       `json:"meanUsed,omitempty"`
@@ -80,19 +81,19 @@ type Result struct {
 
 // Start is how long a place takes to start a program, in ms from the call to the program's first line.
 type Start struct {
-	Place   string    `json:"place"`
-	Samples []float64 `json:"samples"`
-	Summary Summary   `json:"summary"`
-	Skip    string    `json:"skip,omitempty"` // why there are no samples
+	Place   string         `json:"place"`
+	Samples []float64      `json:"samples"`
+	Summary report.Summary `json:"summary"`
+	Skip    string         `json:"skip,omitempty"` // why there are no samples
 }
 
 // Footprint is the memory that so many idle instances take in a place, in MiB for each: what is available before and while they are there.
 type Footprint struct {
-	Place     string    `json:"place"`
-	Instances int       `json:"instances"`
-	Samples   []float64 `json:"samples,omitempty"`
-	Summary   *Summary  `json:"summary,omitempty"`
-	Skip      string    `json:"skip,omitempty"`
+	Place     string          `json:"place"`
+	Instances int             `json:"instances"`
+	Samples   []float64       `json:"samples,omitempty"`
+	Summary   *report.Summary `json:"summary,omitempty"`
+	Skip      string          `json:"skip,omitempty"`
 }
 
 // Reach is which system calls reach the host from a place while a program does one of everything: the fewer, the less
@@ -130,7 +131,7 @@ func (r *Report) fold() {
 			if place == Bare {
 				deviations = append(deviations, res.Summary.RSD)
 			} else if bare != nil && !c.killed {
-				res.Overhead = Compare(c.Better, counts(bare.Samples), counts(res.Samples))
+				res.Overhead = report.Compare(c.Better, counts(bare.Samples), counts(res.Samples))
 			}
 		}
 		for place, res := range c.Results {
@@ -140,7 +141,7 @@ func (r *Report) fold() {
 		}
 	}
 	for i := range r.Starts {
-		r.Starts[i].Summary = Summary{}
+		r.Starts[i].Summary = report.Summary{}
 		if s := summed(counts(r.Starts[i].Samples)); s != nil {
 			r.Starts[i].Summary = *s
 		}
@@ -159,11 +160,11 @@ func (r *Report) fold() {
 }
 
 // summed is the summary of samples, nil of none.
-func summed(samples []float64) *Summary {
+func summed(samples []float64) *report.Summary {
 	if len(samples) == 0 {
 		return nil
 	}
-	s := Summarise(samples)
+	s := report.Summarise(samples)
 	return &s
 }
 
@@ -182,7 +183,7 @@ func (r *Report) profile() (out []Cost) {
 			continue
 		}
 		c := Cost{Place: p.Name, Times: map[string]float64{}, Rounds: r.Done}
-		groups := map[string][]*Overhead{}
+		groups := map[string][]*report.Overhead{}
 		for _, m := range r.Cases {
 			if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
 				c.Cases++
@@ -192,7 +193,7 @@ func (r *Report) profile() (out []Cost) {
 			}
 		}
 		for g, list := range groups {
-			if v := relative(list); v > 0 {
+			if v := report.Relative(list); v > 0 {
 				c.Times[g] = v
 			}
 		}

@@ -9,36 +9,37 @@ import (
 
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 func TestStats(t *testing.T) {
-	s := Summarise([]float64{9, 10, 11})
+	s := report.Summarise([]float64{9, 10, 11})
 	if s.Mean != 10 || math.Abs(s.RSD-10) > 1e-9 || s.N != 3 || s.Low < 9 || s.Low >= 10 || s.High > 11 || s.High <= 10 {
 		t.Errorf("%+v", s)
 	}
-	if one := Summarise([]float64{7}); one.Mean != 7 || one.RSD != 0 || one.Low != 7 || one.High != 7 {
+	if one := report.Summarise([]float64{7}); one.Mean != 7 || one.RSD != 0 || one.Low != 7 || one.High != 7 {
 		t.Errorf("%+v", one)
 	}
 	// The sign of the RISC-V paper: a loss is less than 0, whatever the direction.
 	bare := []float64{100, 101, 99, 100, 100, 101}
 	slow := []float64{200, 202, 198, 200, 200, 202}
-	if o := Compare(Lower, bare, slow); math.Abs(o.Percent+50) > 1e-9 || !o.Significant {
+	if o := report.Compare(Lower, bare, slow); math.Abs(o.Percent+50) > 1e-9 || !o.Significant {
 		t.Errorf("%+v", o)
 	}
-	if o := Compare(Higher, bare, slow); math.Abs(o.Percent-100) > 1e-9 || !o.Significant {
+	if o := report.Compare(Higher, bare, slow); math.Abs(o.Percent-100) > 1e-9 || !o.Significant {
 		t.Errorf("%+v", o)
 	}
 	// A difference within what the samples vary may be chance; so is anything told by two rounds.
-	if o := Compare(Lower, []float64{100, 120, 90, 110, 95}, []float64{110, 100, 105, 98, 104}); o.Significant {
+	if o := report.Compare(Lower, []float64{100, 120, 90, 110, 95}, []float64{110, 100, 105, 98, 104}); o.Significant {
 		t.Errorf("%+v", o)
 	}
-	if o := Compare(Lower, bare[:2], slow[:2]); o.Significant {
+	if o := report.Compare(Lower, bare[:2], slow[:2]); o.Significant {
 		t.Errorf("%+v", o)
 	}
-	if Compare(Lower, nil, slow) != nil || Compare(Lower, []float64{0}, []float64{1}) != nil {
+	if report.Compare(Lower, nil, slow) != nil || report.Compare(Lower, []float64{0}, []float64{1}) != nil {
 		t.Error("there is nothing to compare")
 	}
-	if v := relative([]*Overhead{{Percent: -50}, nil, {Percent: 100}}); math.Abs(v-1) > 1e-9 {
+	if v := report.Relative([]*report.Overhead{{Percent: -50}, nil, {Percent: 100}}); math.Abs(v-1) > 1e-9 {
 		t.Errorf("twice as slow and twice as fast is %v", v)
 	}
 }

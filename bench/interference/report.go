@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -164,7 +164,7 @@ func (r *Report) found(place string, s Setting, p99 float64) *Found {
 const maxReport = 64 << 20
 
 // WriteJSON writes a report for programs.
-func (r *Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteCSV writes a line for each row that ran.
 func (r *Report) WriteCSV(out io.Writer) error {

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
@@ -95,7 +95,7 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if opt.P99 == 0 {
 		opt.P99 = defaultP99
 	}
-	m := &measuring{o: opt, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(),
+	m := &measuring{o: opt, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(),
 		Quick: opt.Quick, Warm: opt.Warm.Seconds(), Load: opt.Load.Seconds(), Settle: opt.Settle.Seconds()}}
 	before := 0.0
 	if was := opt.Resume; was != nil {

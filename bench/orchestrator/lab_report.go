@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
-	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // LabSchema is the version of LabReport; it changes when a reader of the one before would go wrong.
@@ -89,7 +88,7 @@ type LabRow struct {
 	Rounds  []int          `json:"rounds"`
 	Samples []float64      `json:"samples"`
 	Median  float64        `json:"median"`
-	Summary device.Summary `json:"summary"`
+	Summary report.Summary `json:"summary"`
 	// Ratio is to the part's first setting, over the rounds that both have; nil for that itself.
 	Ratio *Ratio `json:"ratio,omitempty"`
 	// Failed is in how many rounds there was no value; Why is the first reason.
@@ -153,7 +152,7 @@ func (r *LabReport) fold(set *published.Set) {
 				continue
 			}
 			had = true
-			row.Median, row.Summary = bench.Median(row.Samples), device.Summarise(row.Samples)
+			row.Median, row.Summary = report.Median(row.Samples), report.Summarise(row.Samples)
 			row.Published = labBeside(set, at.part, at.setting, m[0])
 			k := at.part + "|" + m[0]
 			if f := firsts[k]; f != nil {
@@ -205,7 +204,7 @@ func ReadLabReport(in io.Reader) (*LabReport, error) {
 const maxReport = 64 << 20
 
 // WriteJSON writes a report for programs.
-func (r *LabReport) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
+func (r *LabReport) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteCSV writes one line for each value, and for each cell without any.
 func (r *LabReport) WriteCSV(w io.Writer) error {

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/spec"
 )
@@ -135,7 +135,7 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 		return nil, err
 	}
 	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second),
-		Machine: bench.MachineFacts(), Quick: o.Quick,
+		Machine: report.MachineFacts(), Quick: o.Quick,
 		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds(), Expect: o.Expect}}
 	if was := o.Resume; was != nil {
 		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load || was.Expect != o.Expect {

@@ -9,9 +9,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -88,7 +88,7 @@ type Row struct {
 type Result struct {
 	Rounds  []int          `json:"rounds"`
 	Samples []float64      `json:"samples"`
-	Summary device.Summary `json:"summary"`
+	Summary report.Summary `json:"summary"`
 	// Ratio is how many times as much it is as for the first adapter, over the rounds that both have; nil for the first, or where that has 0.
 	Ratio *Ratio `json:"ratio,omitempty"`
 }
@@ -191,7 +191,7 @@ func (r *Report) fold(set *published.Set) {
 				res.Rounds, res.Samples = append(res.Rounds, turn.Round), append(res.Samples, v)
 			}
 			for name, res := range row.Results {
-				res.Summary = device.Summarise(res.Samples)
+				res.Summary = report.Summarise(res.Samples)
 				if first := row.Results[r.Adapters[0].Name]; first != nil && name != r.Adapters[0].Name {
 					res.Ratio = ratio(first, res)
 				}
@@ -211,7 +211,7 @@ func ratio(first, other *Result) *Ratio {
 			a, b = append(a, first.Samples[k]), append(b, other.Samples[i])
 		}
 	}
-	o := device.Compare(device.Higher, a, b) // other/first - 1, in percent
+	o := report.Compare(report.Higher, a, b) // other/first - 1, in percent
 	if o == nil {
 		return nil
 	}

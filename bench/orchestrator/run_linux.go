@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Options say what to measure.
@@ -79,7 +79,7 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 	}
 	began := time.Now()
 	m := &runner{o: opt, name: "bench-" + strconv.FormatInt(began.Unix(), 36),
-		r: &Report{Schema: Schema, Began: began.UTC(), Machine: bench.MachineFacts(),
+		r: &Report{Schema: Schema, Began: began.UTC(), Machine: report.MachineFacts(),
 			Quick: opt.Quick, Image: opt.Image, Sizes: opt.Sizes, Rounds: opt.Rounds, Watch: opt.Watch.Seconds()}}
 	for _, file := range opt.Adapters {
 		path, err := filepath.Abs(file) // a bare name is a file here, not a command

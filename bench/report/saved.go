@@ -1,4 +1,4 @@
-package bench
+package report
 
 import (
 	"context"
@@ -30,6 +30,17 @@ type Saved[R any] struct {
 	output, file, from string
 	plots              Plots
 	quiet              quiet.Options
+}
+
+// Saves is that of reports.
+func Saves() *Saved[Report] {
+	return &Saved[Report]{Ways: Ways(), Drawings: (*Report).Drawings, SVG: "svg"}
+}
+
+// Ways are those to write a report, by the word for -o.
+func Ways() map[string]func(*Report, io.Writer) error {
+	return map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "markdown": (*Report).WriteMarkdown,
+		"json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
 }
 
 // Add adds the flags; each is what a report is kept after.
