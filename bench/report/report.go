@@ -218,13 +218,17 @@ func (r *Report) Remarks() []string {
 	var reasons []string // one that holds for many figures is told once
 	of := map[string][]string{}
 	for _, f := range r.Figures {
-		if f.Skip == "" {
+		why := f.Skip
+		if why == "" && f.Value == nil && len(f.Samples) > 0 {
+			why = "all their rounds were disturbed"
+		}
+		if why == "" {
 			continue
 		}
-		if of[f.Skip] == nil {
-			reasons = append(reasons, f.Skip)
+		if of[why] == nil {
+			reasons = append(reasons, why)
 		}
-		of[f.Skip] = append(of[f.Skip], f.title())
+		of[why] = append(of[why], f.title())
 	}
 	for _, why := range reasons {
 		out = append(out, "Not measured: "+strings.Join(of[why], ", ")+": "+why)

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"flag"
 	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/bench/quiet"
 )
@@ -20,8 +23,8 @@ func sample() *Report {
 	r.Baseline, r.Places = "direct", []Place{{Name: "direct", Text: "the wire"}, {Name: "plain"}, {Name: "kernel", Skip: "no WireGuard"}}
 	for round := range 6 {
 		x := float64(10 + round%3)
-		for place, v := range map[string]float64{"direct": x, "plain": x / 2} {
-			f := r.Figure("mtu", "stream", place)
+		for i, v := range []float64{x, x / 2} {
+			f := r.Figure("mtu", "stream", r.Places[i].Name)
 			f.Unit, f.Better = "Gbit/s", Higher
 			if round == 5 {
 				v = 1000
@@ -117,6 +120,13 @@ func TestOutputs(t *testing.T) {
 	if d := r.Drawings()["mtu-stream"]; !strings.Contains(d, "<title>stream: 5.5</title>") {
 		t.Errorf("without a baseline it draws %s", d)
 	}
+	for round := range 5 {
+		r.Disturbed = append(r.Disturbed, quiet.Mark{Round: round + 1, By: "others"})
+	}
+	r.Fold()
+	if text := strings.Join(r.Remarks(), "\n"); !strings.Contains(text, "mtu stream in plain, agent.mem, agent.mem.p99: all their rounds were disturbed") {
+		t.Errorf("without a quiet round it remarks %q", text)
+	}
 	r.Quiet = nil
 	if text := strings.Join(r.Remarks(), "\n"); !strings.Contains(text, "Nobody knows whether the machine was quiet") {
 		t.Errorf("of a report from before it remarks %q", text)
@@ -192,4 +202,25 @@ func FuzzRead(f *testing.F) {
 func isNumber(err error) bool {
 	_, ok := err.(*json.UnsupportedValueError)
 	return ok
+}
+
+var update = flag.Bool("update", false, "rewrite the sample of the dashboard's tests")
+
+// TestDashboardSample keeps what the dashboard's tests read what this package writes.
+func TestDashboardSample(t *testing.T) {
+	r := sample()
+	r.Began, r.Version = time.Unix(1764000000, 0).UTC(), "0123456789ab"
+	var out bytes.Buffer
+	if err := r.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	const file = "../../web/src/bench/testdata/report.json"
+	if *update {
+		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(want, out.Bytes()) {
+		t.Errorf("%s is not what the code gives: run the test with -update, and the dashboard's tests (%v)", file, err)
+	}
 }

@@ -157,7 +157,8 @@ func (r *Report) line() string {
 		text += " " + r.Options
 	}
 	began := r.Began.UTC().Format("2006-01-02 15:04")
-	return fmt.Sprintf("%s, %s UTC, commit %.12s, %d rounds in %.0f s", text, began, r.Version, r.Rounds, r.Seconds)
+	commit, changed, _ := strings.Cut(r.Version, ",")
+	return fmt.Sprintf("%s, %s UTC, commit %.12s%s, %d rounds in %.0f s", text, began, commit, changed, r.Rounds, r.Seconds)
 }
 
 // WriteTable writes a report for people.

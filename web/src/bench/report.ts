@@ -305,7 +305,8 @@ function ofReport(d: Obj): Pick<Report, "figures" | "notes"> {
   const notes: string[] = [];
   if (!d.quiet) notes.push("Nobody knows whether the machine was quiet");
   else if (quiet.notQuiet) notes.push("Not in quiet: " + str(quiet.notQuiet));
-  for (const m of arr(d.disturbed)) notes.push(`Round ${num(m.round) ?? 0} was disturbed and does not count: ${str(m.by)}`);
+  for (const m of arr(d.disturbed))
+    notes.push(`Round ${num(m.round) ?? 0} was disturbed and does not count: ${str(m.by)}`);
   notes.push(...list(d.notes));
   for (const p of arr(d.places)) if (p.skip) notes.push(`${str(p.name)} was not run: ${str(p.skip)}`);
   const figures = arr(d.figures).map((f): Figure => {
