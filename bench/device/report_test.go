@@ -3,9 +3,13 @@ package device
 import (
 	"bytes"
 	"encoding/xml"
+	"io"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry/bench/published"
 	"skerry.dev/skerry/bench/quiet"
@@ -171,5 +175,53 @@ func TestDisturbedRound(t *testing.T) {
 	r.Done = 2
 	if r.trim(); len(r.Disturbed) != 0 {
 		t.Errorf("a round that is not there is disturbed: %+v", r.Disturbed)
+	}
+}
+
+// The commands read reports of either form, and compare those of one kind.
+func TestCommandsReadEitherForm(t *testing.T) {
+	dir := t.TempDir()
+	keep := func(name string, write func(io.Writer) error) string {
+		file := filepath.Join(dir, name)
+		if err := report.ReplaceFile(file, write); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	device := keep("device.json", sample([]float64{100, 101, 99}, []float64{200, 202, 198}).WriteJSON)
+	made := report.New("budget", "Goals", "")
+	made.Add(made.Figure("", "agent.mem", ""), 21)
+	made.Rounds++
+	budget := keep("budget.json", made.WriteJSON)
+	run := func(cmd *cobra.Command, args ...string) (string, error) {
+		var out bytes.Buffer
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(args)
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{[]string{device}, "os.fork"}, {[]string{budget}, "agent.mem"}, {[]string{budget, "-o", "markdown"}, "| agent.mem | 21 |"}} {
+		if out, err := run(reportCommand(), c.args...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%v shows %q, %v", c.args, out, err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{[]string{device, device}, "0 of 2 figures changed"}, {[]string{budget, budget}, "0 of 1 figures changed"}} {
+		if out, err := run(compareCommand(), c.args...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%v compares as %q, %v", c.args, out, err)
+		}
+	}
+	if _, err := run(compareCommand(), device, budget); err == nil {
+		t.Error("reports of two kinds are compared")
+	}
+	if _, err := run(reportCommand(), device, "-o", "markdown"); err == nil {
+		t.Error("a report of runtimes is shown as what it has no form for")
 	}
 }

@@ -129,7 +129,7 @@ func TestRun(t *testing.T) {
 	if r.Done != 1 {
 		t.Fatalf("%d rounds are complete", r.Done)
 	}
-	if o.Resume, err = readFile(kept); err != nil {
+	if _, o.Resume, err = readFile(kept); err != nil {
 		t.Fatal(err)
 	}
 	o.Keep = nil
