@@ -119,13 +119,13 @@ type Watch struct {
 	say  func(string)
 	look func() (moment, error)
 	span time.Duration
-	// limit is Limit, but for tests on machines that are not quiet.
-	limit float64
-	self  int
-	own   func() []int // roots of processes beside its own; nil: none
+	// limit and background are the constants, but for tests on machines that are not quiet.
+	limit, background float64
+	self              int
+	own               func() []int // roots of processes beside its own; nil: none
 	// known are the benchmark's processes that were seen so far: those that lose their parent stay its own.
 	known map[id]bool
-	// before are processes that are older than the benchmark and not its own.
+	// before are processes that are older than the first round and not the benchmark's own.
 	before map[id]bool
 	// parents are the benchmark's ancestors and the first process, which may be given its orphans.
 	parents map[id]bool
@@ -139,8 +139,8 @@ type Watch struct {
 
 // New gives one that says on whom it waits.
 func New(o Options, say func(string)) *Watch {
-	return &Watch{o: o, say: say, look: func() (moment, error) { return lookAt("/proc") }, span: span, limit: Limit, self: os.Getpid(),
-		known: map[id]bool{}, seconds: map[string]float64{}, r: Record{Limit: Limit}}
+	return &Watch{o: o, say: say, look: func() (moment, error) { return lookAt("/proc") }, span: span, limit: Limit,
+		background: background, self: os.Getpid(), known: map[id]bool{}, seconds: map[string]float64{}, r: Record{Limit: Limit}}
 }
 
 // Own names processes, beside the benchmark's own and those that descend from it, that are a part of what is measured.
@@ -177,7 +177,7 @@ func (w *Watch) Record() *Record {
 // busiest gives the three that used most.
 func busiest(by map[string]float64) (out []Use) {
 	for name, s := range by {
-		if s >= 0.05 {
+		if s > 0 {
 			out = append(out, Use{name, s})
 		}
 	}
@@ -195,17 +195,11 @@ func (w *Watch) Begin(ctx context.Context) error {
 		w.over, w.r.NotQuiet = true, "this system does not say who uses it: "+err.Error()
 		return nil
 	}
-	w.parents, w.before = now.above(w.self), map[id]bool{}
-	if first, ok := now.processes[1]; ok {
-		w.parents[first.id] = true
-	}
-	for _, p := range now.processes {
-		if !w.known[p.id] && !w.parents[p.id] && !p.kernel() {
-			w.before[p.id] = true
-		}
-	}
+	w.strangers(&now)
 	if !w.o.NoWait {
-		return w.wait(ctx, now)
+		err := w.wait(ctx, now)
+		w.strangers(&w.last)
+		return err
 	}
 	w.over = true
 	then, err := w.later(ctx)
@@ -218,6 +212,19 @@ func (w *Watch) Begin(ctx context.Context) error {
 		w.r.NotQuiet += fmt.Sprintf("; others used %.2f processors: %s", used, words(busiest(by)))
 	}
 	return nil
+}
+
+// strangers notes who is there before anything is measured.
+func (w *Watch) strangers(now *moment) {
+	w.parents, w.before = now.above(w.self), map[id]bool{}
+	if first, ok := now.processes[1]; ok {
+		w.parents[first.id] = true
+	}
+	for _, p := range now.processes {
+		if !w.known[p.id] && !w.parents[p.id] && !p.kernel() {
+			w.before[p.id] = true
+		}
+	}
 }
 
 // Round ends a round, of which everything that was started has ended or rests: it tells who disturbed it, or "", and
@@ -311,7 +318,7 @@ func (w *Watch) disturbs(a, b *moment) string {
 	}
 	// What is there in quiet is not what comes.
 	there, _ := w.foreign(a, b)
-	w.base = max(background, there.Seconds()/b.at.Sub(a.at).Seconds())
+	w.base = max(w.background, there.Seconds()/b.at.Sub(a.at).Seconds())
 	return ""
 }
 
@@ -376,7 +383,7 @@ func (w *Watch) wait(ctx context.Context, from moment) error {
 			}
 			if now.at.Sub(told) >= again {
 				told = now.at
-				w.say(fmt.Sprintf("waiting until the machine is quiet, for %v so far: %s", w.waited.Round(time.Second), text))
+				w.say(fmt.Sprintf("waiting until the machine is quiet, for %v so far (--max-wait limits it): %s", w.waited.Round(time.Second), text))
 			}
 			if w.o.MaxWait > 0 && w.waited >= w.o.MaxWait {
 				w.over = true
