@@ -31,36 +31,38 @@ func (r *Report) Drawings() map[string]string {
 			for _, m := range part {
 				names = append(names, strings.TrimPrefix(m.ID, g+"."))
 			}
-			var list []report.Bars
+			var list []report.Series
 			for _, p := range r.Places {
-				b, any := report.Bars{Name: p.Name, Values: make([]float64, len(part))}, false
+				bars := report.Series{Name: p.Name, Bars: true}
 				for i, m := range part {
-					if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
-						b.Values[i], any = 1+res.Overhead.Percent/100, true
+					if res := m.Results[p.Name]; res != nil && res.Overhead != nil && res.Overhead.Percent > -100 {
+						bars.Points = append(bars.Points, [2]float64{float64(i), 1 + res.Overhead.Percent/100})
 					}
 				}
-				if any {
-					list = append(list, b)
+				if len(bars.Points) > 0 {
+					list = append(list, bars)
 				}
 			}
 			if len(list) == 0 {
 				continue
 			}
-			out[fmt.Sprintf("%s-%d", g, n+1)] = report.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1,
-				"bare")
+			c := report.Chart{Title: "What isolation leaves: " + g, Note: note, YLabel: "speed beside the bare machine", Ticks: names,
+				Series: list, Goal: 1, GoalText: "bare"}
+			out[fmt.Sprintf("%s-%d", g, n+1)] = c.SVG()
 		}
 	}
 	if len(r.Starts) == 0 {
 		return out
 	}
-	b := report.Bars{Name: "start"}
-	var names []string
+	c := report.Chart{Title: "Time to the first line", Note: note, YLabel: "ms"}
+	bars := report.Series{Name: "start", Bars: true}
 	for _, s := range r.Starts {
-		if s.Summary.N == 0 {
-			continue
+		if s.Summary.N > 0 {
+			bars.Points = append(bars.Points, [2]float64{float64(len(c.Ticks)), s.Summary.Mean})
+			c.Ticks = append(c.Ticks, s.Place)
 		}
-		names, b.Values = append(names, s.Place), append(b.Values, s.Summary.Mean)
 	}
-	out["start"] = report.BarPlot("Time to the first line", note, "ms", names, []report.Bars{b}, 0, "")
+	c.Series = []report.Series{bars}
+	out["start"] = c.SVG()
 	return out
 }

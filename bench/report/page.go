@@ -14,6 +14,7 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:78rem;padding
 table{border-collapse:collapse;width:100%;margin:.5rem 0 2rem}th,td{text-align:left;padding:.2rem .6rem;border-bottom:1px solid #8885;vertical-align:top}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}small{opacity:.75}
 svg{width:100%;max-width:820px;height:auto;display:block}
+.key span{display:inline-block;margin-right:1.2rem}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
 .warn{border-left:4px solid #d1495b;padding-left:.8rem}
 @media print{body{margin:0;max-width:none}tr,svg{break-inside:avoid}}`
 
