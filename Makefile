@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build size install test test-systems pre-push flaky mutate timings lint demo web release bench soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build size install test test-systems pre-push flaky mutate timings lint demo web release bench bench-docs soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,9 +63,12 @@ demo: deps build ## three tiers on this machine, an application, a failure
 release: deps ## programs, archives, lists of their parts and checksums of this commit in bin/release, built twice; KEY=FILE signs
 	@scripts/release
 
-bench: build ## measure; results on the terminal and in bin/bench.json
+bench: build ## measure; results on the terminal and in bin/*.json
 	@scripts/deps bench
 	@scripts/bench
+
+bench-docs: ## write the tables of docs/BENCHMARKS.md out of the reports in docs/results
+	@go test -count=1 ./bench/report -run TestBenchmarksDocument -args -update
 
 soak: build ## hours of load and failures (SOAK=1h)
 	@scripts/deps systems

@@ -26,7 +26,6 @@ func (b *budgeter) failover(ctx context.Context) error {
 	if err := b.ready(ctx, "failover", 1); err != nil {
 		return err
 	}
-	var took []float64
 	for range rounds {
 		worker, err := b.holder(ctx, "failover")
 		if err != nil {
@@ -50,7 +49,7 @@ func (b *budgeter) failover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		took = append(took, time.Since(begin).Seconds())
+		b.add(time.Since(begin).Seconds(), "failover.median", "failover.p99")
 		if err := b.s.ns.run("ip", "link", "set", worker.cable, "up"); err != nil {
 			return err
 		}
@@ -66,13 +65,14 @@ func (b *budgeter) failover(ctx context.Context) error {
 			}
 			return false, err
 		})
+		if err == nil {
+			err = b.end(ctx)
+		}
 		if err != nil {
 			return err
 		}
 	}
-	b.add("failover.p99", sample{values: []float64{Quantile(took, 0.99)},
-		context: fmt.Sprintf("of %d; median %.2f s; the worker's cable goes down, then agent and containers are killed", len(took),
-			Median(took))})
+	b.about("the worker's cable goes down, then agent and containers are killed", "failover.median", "failover.p99")
 	return b.remove(ctx, "failover")
 }
 
@@ -137,7 +137,6 @@ func (b *budgeter) metered(ctx context.Context) error {
 	if err := wait(2 * time.Minute); err != nil {
 		return err
 	}
-	var wire []float64
 	for range 3 {
 		t0, err := b.s.ns.traffic(worker.cable)
 		if err != nil {
@@ -151,9 +150,12 @@ func (b *budgeter) metered(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		wire = append(wire, 8*(t1-t0)/1000/time.Since(begin).Seconds())
+		b.add(8*(t1-t0)/1000/time.Since(begin).Seconds(), "control.wire.metered")
+		if err := b.end(ctx); err != nil {
+			return err
+		}
 	}
-	b.add("control.wire.metered", sample{values: wire,
-		context: fmt.Sprintf("both directions on the worker's cable, TCP and IP headers included, 10 instances, windows of %s", window)})
+	b.about(fmt.Sprintf("both directions on the worker's cable, TCP and IP headers included, 10 instances, windows of %s", window),
+		"control.wire.metered")
 	return b.remove(ctx, "metered")
 }

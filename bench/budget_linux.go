@@ -15,6 +15,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/sim"
 	"skerry.dev/skerry/spec"
@@ -26,29 +28,41 @@ type BudgetOptions struct {
 	Full     bool     // as long as each budget needs; else what five minutes allow
 	Only     []string // of BudgetParts; nil: all
 	Progress func(string)
+	Keep     func(*report.Report) error // is given the report after each round; nil: nobody wants it
+	Quiet    *quiet.Watch               // waits for a quiet machine before the first round and after each; nil: it does not wait
 }
 
 // Budget measures the goals of the design that this version has something for.
-func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
-	b := &budgeter{o: o, samples: map[string]sample{}}
-	if st, err := os.Stat(o.Program); err == nil {
-		b.add("binary.size", sample{values: []float64{float64(st.Size()) / 1e6}, context: "the binary that measures"})
-	}
-	wanted := func(part string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, part) }
-	if wanted("placement") {
-		o.Progress("measuring: placement")
-		b.placement()
-	}
-	if o.Full && wanted("fleet") || slices.Contains(o.Only, "fleet") {
-		o.Progress("measuring: a simulated fleet")
-		b.add("sim.fleet", fleetOf(ctx, sim.FleetOptions{Workers: 100_000, Clusters: 1000, Progress: o.Progress}))
-	}
+func Budget(ctx context.Context, o BudgetOptions) (*report.Report, error) {
+	b := &budgeter{o: o, r: newBudgets(o.words())}
 	first, err := buildFirstline(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(filepath.Dir(first))
 	b.firstline = first
+	if err := o.Quiet.Begin(ctx); err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(o.Program); err == nil {
+		b.about("the binary that measures", "binary.size")
+		b.add(float64(st.Size())/1e6, "binary.size")
+	}
+	wanted := func(part string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, part) }
+	if wanted("placement") {
+		o.Progress("measuring: placement")
+		placementBudgets(b.r, ScheduleOptions{Full: b.o.Full})
+		if err := b.end(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if o.Full && wanted("fleet") || slices.Contains(o.Only, "fleet") {
+		o.Progress("measuring: a simulated fleet")
+		fleetOf(ctx, b.r, sim.FleetOptions{Workers: 100_000, Clusters: 1000, Progress: o.Progress})
+		if err := b.end(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if wanted("overlay") {
 		if err := b.overlay(ctx); err != nil {
 			return nil, fmt.Errorf("overlay: %w", err)
@@ -70,7 +84,22 @@ func Budget(ctx context.Context, o BudgetOptions) ([]Result, error) {
 	if len(o.Only) > 0 {
 		skipped = "not asked for"
 	}
-	return fold(b.samples, skipped), nil
+	unmeasured(b.r, skipped)
+	b.r.Quiet, b.r.Seconds = o.Quiet.Record(), time.Since(b.r.Began).Seconds()
+	b.r.Fold()
+	return b.r, nil
+}
+
+// words are the options that matter to figures.
+func (o *BudgetOptions) words() string {
+	out := "--quick"
+	if o.Full {
+		out = "--full"
+	}
+	if len(o.Only) > 0 {
+		out += " --only " + strings.Join(o.Only, ",")
+	}
+	return out
 }
 
 // BudgetParts name what may be measured alone.
@@ -115,29 +144,36 @@ type budgeter struct {
 	o         BudgetOptions
 	s         *site
 	firstline string
-	samples   map[string]sample
-}
-
-// placement needs no site: the scheduler is asked about simulated machines.
-func (b *budgeter) placement() {
-	ldp, rate := placementBudgets(ScheduleOptions{Full: b.o.Full})
-	b.add("place.ldp", ldp)
-	b.add("place.rate", rate)
+	r         *report.Report
 }
 
 // overlay measures ways between two hosts, before anything else runs.
 func (b *budgeter) overlay(ctx context.Context) error {
-	n, err := MeasureNetwork(ctx, NetworkOptions{Program: b.o.Program, Full: b.o.Full, Budget: true, Cases: []string{caseDirect, caseWireguard, caseSealed, casePlain}, Progress: b.o.Progress})
+	n, err := MeasureNetwork(ctx, NetworkOptions{Program: b.o.Program, Full: b.o.Full, Budget: true,
+		Cases: []string{caseDirect, caseWireguard, caseSealed, casePlain}, Progress: b.o.Progress, Quiet: b.o.Quiet})
 	if err != nil {
 		return err
 	}
-	for name, s := range networkBudgets(n) {
-		b.add(name, s)
-	}
+	networkBudgets(n, b.r)
 	return nil
 }
 
-func (b *budgeter) add(name string, s sample) { b.samples[name] = s }
+// add adds a sample of the present round to figures.
+func (b *budgeter) add(v float64, names ...string) {
+	for _, name := range names {
+		b.r.Add(b.r.Find("", name, ""), v)
+	}
+}
+
+// about says how figures are measured.
+func (b *budgeter) about(text string, names ...string) {
+	for _, name := range names {
+		b.r.Find("", name, "").About = text
+	}
+}
+
+// end ends a round.
+func (b *budgeter) end(ctx context.Context) error { return b.r.End(ctx, b.o.Quiet, b.o.Keep) }
 
 // buildFirstline compiles the workload; the benchmark runs from a checkout with Go.
 func buildFirstline(ctx context.Context) (string, error) {
@@ -211,7 +247,6 @@ func (b *budgeter) deploys(ctx context.Context) error {
 	if daemon != nil {
 		defer daemon.close()
 	}
-	var visible, line, raw, ratio, ctr []float64
 	for i := range n + 1 {
 		name := fmt.Sprintf("deploy%d", i)
 		seen, stop, err := b.watchReady(ctx, name)
@@ -257,20 +292,29 @@ func (b *budgeter) deploys(ctx context.Context) error {
 			continue // the first pulls the image
 		}
 		ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
-		visible, line, raw = append(visible, ms(at-sent)), append(line, ms(began-accepted)), append(raw, ms(alone))
-		ratio = append(ratio, ms(began-accepted)/ms(alone))
-		ctr = append(ctr, ms(beside)/ms(alone))
+		b.add(ms(at-sent), "deploy.visible", "deploy.visible.p99")
+		b.add(ms(began-accepted), "deploy.line", "deploy.line.p99")
+		b.add(ms(alone), "deploy.bare")
+		b.add(ms(began-accepted)/ms(alone), "deploy.ratio")
+		if daemon != nil {
+			b.add(ms(beside), "deploy.ctr")
+		}
+		if err := b.end(ctx); err != nil {
+			return err
+		}
 	}
-	other := "containerd is not installed"
-	if daemon != nil {
-		other = fmt.Sprintf("ctr run %.1f x", Median(ctr))
+	if daemon == nil {
+		b.r.Find("", "deploy.ctr", "").Skip = "containerd is not installed"
 	}
-	late := Quantile(visible, 0.99)
-	b.add("deploy.visible", sample{values: visible, unmet: late > 80,
-		context: fmt.Sprintf("through HTTPS and the watch stream; p99 %.0f ms (goal 80)", late)})
-	b.add("deploy.ratio", sample{values: ratio, unmet: runtime == "runc" && Median(ratio) > 1.5, // the goal is that of crun
-		context: fmt.Sprintf("first line %.1f ms after the apply was accepted (p99 %.1f), bare %s %.1f ms (p99 %.1f), network attached, seccomp on; %s",
-			Median(line), Quantile(line, 0.99), runtime, Median(raw), Quantile(raw, 0.99), other)})
+	b.about("from the apply to Ready, through HTTPS and the watch stream", "deploy.visible", "deploy.visible.p99")
+	b.about("from when the apply was accepted to the first line", "deploy.line", "deploy.line.p99")
+	b.about("`"+runtime+" run` of the same program", "deploy.bare")
+	b.about("`ctr run` of the same program", "deploy.ctr")
+	b.about("deploy.line over deploy.bare of the same round, network attached, seccomp on", "deploy.ratio")
+	if runtime == "runc" {
+		goal := 1.5 // the other one is that of crun
+		b.r.Find("", "deploy.ratio", "").Goal = &goal
+	}
 	return nil
 }
 
@@ -384,8 +428,6 @@ func (b *budgeter) idle(ctx context.Context) error {
 	case <-time.After(80 * time.Second): // until what the deployment left has settled: the stream connection closes after a minute
 	}
 	agents, control := worker.processes(), b.s.control.Process.Pid
-	var agentCPU, controlCPU, agentMem, controlMem, wire, disk []float64
-	var agentRSS, controlRSS float64
 	for range windows {
 		a0, err1 := sum(agents, CPUTime)
 		c0, err2 := CPUTime(control)
@@ -411,21 +453,26 @@ func (b *budgeter) idle(ctx context.Context) error {
 		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
 			return err
 		}
-		agentCPU = append(agentCPU, 100*float64(a1-a0)/float64(took))
-		controlCPU = append(controlCPU, 100*float64(c1-c0)/float64(took))
-		wire = append(wire, 8*(t1-t0)/1000/took.Seconds())
-		disk = append(disk, (d1-d0)/1e6/took.Seconds()*86400)
-		agentMem, controlMem = append(agentMem, am/(1<<20)), append(controlMem, cm/(1<<20))
-		agentRSS, controlRSS = ar/(1<<20), cr/(1<<20)
+		b.add(100*float64(a1-a0)/float64(took), "agent.cpu")
+		b.add(100*float64(c1-c0)/float64(took), "control.cpu")
+		b.add(8*(t1-t0)/1000/took.Seconds(), "control.wire.fast")
+		if b.o.Full {
+			b.add((d1-d0)/1e6/took.Seconds()*86400, "agent.disk")
+		}
+		b.add(am/(1<<20), "agent.mem")
+		b.add(ar/(1<<20), "agent.mem.rss")
+		b.add(mib(worker.tables()), "agent.mem.tables")
+		b.add(cm/(1<<20), "control.mem")
+		b.add(cr/(1<<20), "control.mem.rss")
+		if err := b.end(ctx); err != nil {
+			return err
+		}
 	}
-	b.add("agent.mem", sample{values: agentMem, context: fmt.Sprintf("PSS of %d processes, the agent and its datapath, with 10 instances; RSS %.1f MiB; beside it %.1f MiB of BPF tables", len(agents), agentRSS, mib(worker.tables()))})
-	b.add("agent.cpu", sample{values: agentCPU, context: fmt.Sprintf("10 instances, windows of %s", window)})
-	b.add("control.mem", sample{values: controlMem, context: fmt.Sprintf("PSS of root and cluster in one process, API on; RSS %.1f MiB", controlRSS)})
-	b.add("control.cpu", sample{values: controlCPU, context: fmt.Sprintf("windows of %s", window)})
-	b.add("control.wire.fast", sample{values: wire, context: "both directions on the worker's cable, TCP and IP headers included, 10 instances"})
-	if b.o.Full {
-		b.add("agent.disk", sample{values: disk, context: fmt.Sprintf("from windows of %s, 30 minutes in all", window)})
-	}
+	b.about(fmt.Sprintf("PSS of %d processes, the agent and its datapath, with 10 instances", len(agents)), "agent.mem")
+	b.about("BPF tables beside it", "agent.mem.tables")
+	b.about(fmt.Sprintf("10 instances, windows of %s", window), "agent.cpu", "control.cpu", "agent.disk")
+	b.about("PSS of root and cluster in one process, API on", "control.mem")
+	b.about("both directions on the worker's cable, TCP and IP headers included, 10 instances", "control.wire.fast")
 	return b.remove(ctx, "idle")
 }
 
@@ -457,8 +504,6 @@ func (b *budgeter) hundred(ctx context.Context) error {
 		return err
 	}
 	defer bare.close()
-	var took, gone, alone, ratio, each []float64
-	var context string
 	for i := range rounds {
 		name := fmt.Sprintf("hundred%d", i)
 		// All on one worker: the other one takes nothing meanwhile.
@@ -477,22 +522,23 @@ func (b *budgeter) hundred(ctx context.Context) error {
 		if err := b.ready(ctx, name, 100); err != nil {
 			return err
 		}
-		took = append(took, time.Since(begin).Seconds())
+		took := time.Since(begin).Seconds()
+		b.add(took, "deploy.hundred")
 		after, err := sum(agents, PSS)
 		if err != nil {
 			return err
 		}
 		shims, n, kernel := b.supervisors(b.s.workers[0])
 		if n > 0 {
-			each = append(each, (shims/float64(n)+kernel/float64(n)+max(after-before, 0)/100)/(1<<20))
-			context = fmt.Sprintf("conmon %.2f MiB PSS, kernel memory of its cgroups %.2f MiB, growth of the agent %.2f MiB, for each of %d containers",
-				shims/float64(n)/(1<<20), kernel/float64(n)/(1<<20), max(after-before, 0)/100/(1<<20), n)
+			b.add((shims/float64(n)+kernel/float64(n)+max(after-before, 0)/100)/(1<<20), "container.mem")
+			b.about(fmt.Sprintf("of each of %d: conmon %.2f MiB PSS, kernel memory of its cgroups %.2f, growth of the agent %.2f (last round)", n,
+				shims/float64(n)/(1<<20), kernel/float64(n)/(1<<20), max(after-before, 0)/100/(1<<20)), "container.mem")
 		}
 		begin = time.Now()
 		if err := b.remove(ctx, name); err != nil {
 			return err
 		}
-		gone = append(gone, time.Since(begin).Seconds())
+		b.add(time.Since(begin).Seconds(), "delete.hundred")
 		if err := b.s.cluster.CordonWorker(ctx, b.s.workers[1].name, ""); err != nil {
 			return err
 		}
@@ -500,14 +546,16 @@ func (b *budgeter) hundred(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		alone = append(alone, runs.Seconds())
-		ratio = append(ratio, took[i]/runs.Seconds())
+		b.add(runs.Seconds(), "deploy.hundred.bare")
+		b.add(took/runs.Seconds(), "deploy.hundred.ratio")
+		if err := b.end(ctx); err != nil {
+			return err
+		}
 	}
-	b.add("deploy.hundred", sample{values: took, context: "apply sent until the API shows a hundred ready, one worker"})
-	b.add("deploy.hundred.ratio", sample{values: ratio,
-		context: fmt.Sprintf("a hundred bare runs of %s, two started at a time, take %.2f s", runtime, Median(alone))})
-	b.add("delete.hundred", sample{values: gone, context: "deletion sent until the API does not know the application"})
-	b.add("container.mem", sample{values: each, context: context})
+	b.about("apply sent until the API shows a hundred ready, one worker", "deploy.hundred")
+	b.about("a hundred bare runs of "+runtime+", two started at a time", "deploy.hundred.bare")
+	b.about("deploy.hundred over deploy.hundred.bare of the same round", "deploy.hundred.ratio")
+	b.about("deletion sent until the API does not know the application", "delete.hundred")
 	return nil
 }
 

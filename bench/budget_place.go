@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -11,29 +12,35 @@ import (
 // placementBudgets measures place.ldp and place.rate: one decision of LDP over 10,000 machines of any fullness, and how
 // many placements of the two policies of the paper one core decides and writes into the index in a second; the slower of
 // the two counts.
-func placementBudgets(opt ScheduleOptions) (ldp, rate sample) {
+func placementBudgets(r *report.Report, opt ScheduleOptions) {
 	workers, rounds := pickInt(opt, 200, 10_000, 10_000), pickInt(opt, 20, 1000, 10_000)
 	fleet := newFleet(1)
 	fleet.filled, fleet.keep = true, true
 	site := fleet.site(workers)
 	placed := 0
+	ldp, late, rate := r.Find("", "place.ldp", ""), r.Find("", "place.ldp.p99", ""), r.Find("", "place.rate", "")
 	for i := range rounds {
-		r := resourceRequest()
-		fleet.nearUser(r, fleet.user(fleet.truths[fleet.rng.IntN(workers)]))
+		request := resourceRequest()
+		fleet.nearUser(request, fleet.user(fleet.truths[fleet.rng.IntN(workers)]))
 		var d wire.Decision
-		ldp.values = append(ldp.values, clock(func() { d = site.Place(bornAt, sched.LDP(), r, uint64(i)) })/1e3)
+		took := clock(func() { d = site.Place(bornAt, sched.LDP(), request, uint64(i)) }) / 1e3
+		r.Add(ldp, took)
+		r.Add(late, took)
 		if d.Chosen != "" {
 			placed++
 		}
 	}
-	ldp.context = fmt.Sprintf("%d workers, a user within 20 ms and 120 km; p99 %.3f ms; placed %.0f %%; network, store and trilateration not in it", workers, Quantile(ldp.values, 0.99), 100*share(placed, rounds))
+	ldp.About = fmt.Sprintf("%d workers, a user within 20 ms and 120 km; placed %.0f %%; network, store and trilateration not in it", workers,
+		100*share(placed, rounds))
 	slowest := Rate{}
 	for _, x := range ratesOf(opt, []string{spec.PolicyROM, spec.PolicyLDP}) {
-		rate.context += fmt.Sprintf("%s %.0f; ", x.Policy, x.PerSecond)
+		rate.About += fmt.Sprintf("%s %.0f; ", x.Policy, x.PerSecond)
 		if slowest.PerSecond == 0 || x.PerSecond < slowest.PerSecond {
-			slowest, rate.values = x, x.values
+			slowest = x
 		}
 	}
-	rate.context += "the slower counts; one core, decided and written into the index, not into the store"
-	return ldp, rate
+	for _, v := range slowest.values {
+		r.Add(rate, v)
+	}
+	rate.About += "the slower counts; one core, decided and written into the index, not into the store"
 }

@@ -1,8 +1,7 @@
 package bench
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/report"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/spec"
 )
@@ -24,18 +24,26 @@ func Command() *cobra.Command {
 
 func budgetCommand() *cobra.Command {
 	var full, quick bool
-	var output string
 	var only []string
+	saved := report.Saves()
 	cmd := &cobra.Command{
 		Use: "budget", Short: "Measure the goals of the design", Args: cobra.NoArgs,
 		Long: `Measure the goals of the design: memory, processor time, traffic, start-up and fail-over, compared with a bare run of the same OCI
 runtime. Root, cluster and two workers run as installed, in network namespaces of their own; nothing is left behind.
 
---quick takes less than five minutes and skips longer measurements; --full takes about an hour. It compiles its workload from this
+--quick takes about five minutes and skips longer measurements; --full takes about an hour. It compiles its workload from this
 source tree, so run it in a checkout, as root.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if full && quick {
 				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
+			}
+			if err := saved.Check(); err != nil {
+				return err
+			}
+			for _, x := range only {
+				if !slices.Contains(BudgetParts(), x) {
+					return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", x).WithHint("%s", spec.Suggest(x, BudgetParts()))
+				}
 			}
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench budget makes namespaces and cgroups and needs root")
@@ -44,34 +52,15 @@ source tree, so run it in a checkout, as root.`,
 			if err != nil {
 				return err
 			}
-			for _, x := range only {
-				if !slices.Contains(BudgetParts(), x) {
-					return skerry.Errorf(skerry.CodeInvalid, "--only: there is no part %q", x).WithHint("%s", spec.Suggest(x, BudgetParts()))
-				}
-			}
-			list, err := Budget(cmd.Context(), BudgetOptions{Program: self, Full: full, Only: only,
-				Progress: func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }})
-			if err != nil {
-				return err
-			}
-			for k, v := range MachineFacts() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "machine: %s: %s\n", k, v)
-			}
-			switch output {
-			case "json":
-				return WriteJSON(cmd.OutOrStdout(), list)
-			case "markdown":
-				return WriteMarkdown(cmd.OutOrStdout(), list)
-			case "table", "":
-				return WriteTable(cmd.OutOrStdout(), list)
-			}
-			return errors.New("unknown output " + output)
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[report.Report]) (*report.Report, error) {
+				return Budget(ctx, BudgetOptions{Program: self, Full: full, Only: only, Progress: m.Progress, Keep: m.Keep, Quiet: m.Quiet})
+			}, nil)
 		},
 	}
-	cmd.Flags().BoolVar(&quick, "quick", false, "at most five minutes (the default)")
+	cmd.Flags().BoolVar(&quick, "quick", false, "about five minutes (the default)")
 	cmd.Flags().BoolVar(&full, "full", false, "as long as each goal needs")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "only these parts: "+strings.Join(BudgetParts(), ", "))
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or markdown")
+	saved.Add(cmd.Flags(), "round")
 	return cmd
 }
 

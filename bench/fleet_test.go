@@ -10,13 +10,15 @@ import (
 
 // TestFleetSample measures a small fleet: its size, and what it cost, in words.
 func TestFleetSample(t *testing.T) {
-	s := fleetOf(t.Context(), sim.FleetOptions{Workers: 100, Clusters: 4, For: 10 * time.Minute})
-	if s.err != nil || len(s.values) != 1 || s.values[0] != 100 {
-		t.Fatalf("%+v", s)
+	r := newBudgets("")
+	fleetOf(t.Context(), r, sim.FleetOptions{Workers: 100, Clusters: 4, For: 10 * time.Minute})
+	f := r.Find("", "sim.fleet", "")
+	if f.Skip != "" || len(f.Samples) != 1 || f.Samples[0] != 100 {
+		t.Fatalf("a fleet of 100 gives %+v", f)
 	}
 	for _, want := range []string{"4 clusters", "40 instances", "10m0s simulated", "sent by workers"} {
-		if !strings.Contains(s.context, want) {
-			t.Errorf("%q is not in %q", want, s.context)
+		if !strings.Contains(f.About, want) {
+			t.Errorf("%q is not in %q", want, f.About)
 		}
 	}
 }

@@ -1,23 +1,20 @@
 package bench
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
+	"context"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/report"
 )
 
 // networkCommand gives `skerry bench network`.
 func networkCommand() *cobra.Command {
 	var o NetworkOptions
-	var output string
-	var drawn Plots
+	saved := report.Saves()
 	cmd := &cobra.Command{
 		Use: "network", Short: "Compare the overlay with other paths between two hosts", Args: cobra.NoArgs,
 		Long: `Measure the overlay and its alternatives, in one run and in turns: the bare wire, bridges and routes, nftables, the kernel's VXLAN,
@@ -33,14 +30,9 @@ nft and ethtool. --quick takes less than three minutes, the default about eight,
 			if o.Full && o.Quick {
 				return skerry.Errorf(skerry.CodeInvalid, "--quick and --full exclude each other")
 			}
-			write, ok := map[string]func(io.Writer, *Network) error{"table": writeNetwork, "": writeNetwork,
-				"json": func(w io.Writer, n *Network) error {
-					e := json.NewEncoder(w)
-					e.SetIndent("", "  ")
-					return e.Encode(n)
-				}}[output]
-			if !ok {
-				return skerry.Errorf(skerry.CodeInvalid, "unknown output %q: table or json", output)
+			err := saved.Check() // before minutes are spent
+			if err != nil {
+				return err
 			}
 			for _, c := range o.Cases {
 				if !slices.Contains(caseNames(), c) {
@@ -50,25 +42,21 @@ nft and ethtool. --quick takes less than three minutes, the default about eight,
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench network makes namespaces and devices and needs root")
 			}
-			err := drawn.Check() // before minutes are spent
-			if err != nil {
-				return err
-			}
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			o.Progress = func(s string) { fmt.Fprintln(cmd.ErrOrStderr(), s) }
-			n, err := MeasureNetwork(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			return errors.Join(write(cmd.OutOrStdout(), n), drawn.Write(cmd.Context(), networkPlots(n)))
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[report.Report]) (*report.Report, error) {
+				if err := m.Quiet.Begin(ctx); err != nil {
+					return nil, err
+				}
+				o.Progress, o.Keep, o.Quiet = m.Progress, m.Keep, m.Quiet
+				return MeasureNetwork(ctx, o)
+			}, nil)
 		},
 	}
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "less than three minutes")
 	cmd.Flags().BoolVar(&o.Full, "full", false, "more rounds, downloads over long paths, a million flows")
 	cmd.Flags().StringSliceVar(&o.Cases, "case", nil, "only these cases; ratios need direct")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	drawn.Add(cmd.Flags(), "svg")
+	saved.Add(cmd.Flags(), "round")
 	return cmd
 }

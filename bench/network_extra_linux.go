@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/lab/wan"
 	"skerry.dev/skerry/overlay"
 )
@@ -71,22 +72,21 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 			defer x.Close()
 		}
 	}
-	samples := map[string][]float64{}
 	for range (m.rounds + 1) / 2 {
 		for _, l := range list {
 			rate, _, err := l.stream(ctx, 1, m.stream)
-			if err != nil {
-				rate = math.NaN()
-				m.skip("1 % loss, "+l.name, err)
-			}
-			samples[l.name] = append(samples[l.name], rate)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if err != nil {
+				m.skip("1 % loss, "+l.name, err)
+				continue
+			}
+			m.out.Add(metricOf("tcp1").figure(m.out, groupLoss, l.name), rate)
 		}
-	}
-	for _, l := range list {
-		m.out.Loss = append(m.out.Loss, NetLoss{Case: l.name, Gbit: figureOf(samples[l.name], samples[caseDirect])})
+		if err := m.end(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -99,30 +99,50 @@ func (m *measurer) replicas(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll(list)) }()
-	for _, n := range m.counts {
-		for _, lane := range list {
-			if err := ctx.Err(); err != nil {
-				return err
+	for range m.rounds {
+		for _, n := range m.counts {
+			for _, lane := range list {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := m.asked(lane, n); err != nil {
+					m.skip(fmt.Sprintf("%d replicas, %s", n, lane.name), err)
+				}
 			}
-			if err := lane.spread(n); err != nil {
-				return err
-			}
-			before := make([]int64, len(lane.servers))
-			for i, s := range lane.servers {
-				before[i] = s.asked.Load()
-			}
-			times, err := requests(lane.client, lane.to, 0, m.replies)
-			if err != nil {
-				m.skip(fmt.Sprintf("%d replicas, %s", n, lane.name), err)
-				continue
-			}
-			r := NetReplicas{Case: lane.name, Replicas: n, Median: Median(times), P99: Quantile(times, 0.99), N: len(times), Least: len(times)}
-			for i, s := range lane.servers[:n] {
-				got := int(s.asked.Load() - before[i])
-				r.Least, r.Most = min(r.Least, got), max(r.Most, got)
-			}
-			m.out.Replicas = append(m.out.Replicas, r)
 		}
+		if err := m.end(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asked measures requests to a service address with n instances behind it.
+func (m *measurer) asked(lane *lane, n int) error {
+	if err := lane.spread(n); err != nil {
+		return err
+	}
+	before := make([]int64, len(lane.servers))
+	for i, s := range lane.servers {
+		before[i] = s.asked.Load()
+	}
+	times, err := requests(lane.client, lane.to, 0, m.replies)
+	if err != nil {
+		return err
+	}
+	least, most := int64(len(times)), int64(0)
+	for i, s := range lane.servers[:n] {
+		got := s.asked.Load() - before[i]
+		least, most = min(least, got), max(most, got)
+	}
+	for _, x := range []struct {
+		what, unit string
+		v          float64
+	}{{"median", "us", report.Median(times)}, {"p99", "us", report.Quantile(times, 0.99)},
+		{"most asked less least", "requests", float64(most - least)}} {
+		f := m.out.Figure(groupReplicas, fmt.Sprintf("%d instances, %s", n, x.what), lane.name)
+		f.Unit = x.unit
+		m.out.Add(f, x.v)
 	}
 	return nil
 }
@@ -144,7 +164,6 @@ func (m *measurer) downloads(ctx context.Context) (err error) {
 		sockets = append(sockets, s)
 	}
 	for _, ms := range m.delays {
-		took := map[string][]float64{}
 		for range m.loads {
 			for i, l := range list {
 				if _, err := wan.Call(ctx, sockets[i], wan.Request{Set: true, Shapes: l.shapes(time.Duration(ms) * time.Millisecond / 2)}); err != nil {
@@ -158,13 +177,12 @@ func (m *measurer) downloads(ctx context.Context) (err error) {
 					m.skip(fmt.Sprintf("download over %d ms, %s", ms, l.name), err)
 					continue
 				}
-				took[l.name] = append(took[l.name], d.Seconds())
+				f := m.out.Figure(groupDownloads, fmt.Sprintf("round trip of %d ms", ms), l.name)
+				f.Unit = "s"
+				m.out.Add(f, d.Seconds())
 			}
-		}
-		for _, l := range list {
-			if v := took[l.name]; len(v) > 0 {
-				m.out.Downloads = append(m.out.Downloads, NetDownload{Case: l.name, Delay: float64(ms), Seconds: Median(v), Spread: spread(v),
-					N: len(v)})
+			if err := m.end(ctx); err != nil {
+				return err
 			}
 		}
 	}
@@ -260,19 +278,20 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 		}
 		return out
 	}
-	var first, update, same []float64
-	r := &NetRoutes{Services: m.lengths.routes}
+	group := fmt.Sprintf("%d service addresses of three instances each", m.lengths.routes)
 	for i := range max(m.rounds, 3) {
 		for _, x := range []struct {
-			to       *[]float64
+			name     string
 			services []overlay.Service
-		}{{nil, nil}, {&first, all(2)}, {&update, all(10)}, {&same, all(10)}} {
+		}{{"", nil}, {"all are new", all(2)}, {"all lead elsewhere", all(10)}, {"nothing changes", all(10)}} {
 			ms, err := set(x.services)
 			if err != nil {
 				return err
 			}
-			if x.to != nil {
-				*x.to = append(*x.to, ms)
+			if x.name != "" {
+				f := m.out.Figure(group, x.name, "")
+				f.Unit = "ms"
+				m.out.Add(f, ms)
 			}
 		}
 		if i == 0 {
@@ -280,10 +299,26 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			r.MapBytes = st.MapBytes
+			f := m.out.Figure(group, "tables", "")
+			f.Unit = "MiB"
+			m.out.Add(f, mib(st.MapBytes))
+		}
+		if err := m.end(ctx); err != nil {
+			return err
 		}
 	}
-	r.First, r.Update, r.Same = figureOf(first, nil), figureOf(update, nil), figureOf(same, nil)
-	m.out.Routes = r
+	if m.lengths.routes == 10_000 {
+		goal := 1000.0
+		m.out.Figure(group, "all lead elsewhere", "").Goal = &goal
+	}
 	return nil
 }
+
+// Groups of figures beside those of the wires.
+const (
+	groupLoss      = "1 % of packets lost in each direction, mtu"
+	groupReplicas  = "connect, ask and answer by a service address, mtu (figure 8)"
+	groupDownloads = "a download of 100 MB, mtu (figure 12)"
+)
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }

@@ -20,16 +20,14 @@ import (
 // flows fills the tables of flows and lets them empty, again and again, for each of the two: what they take must not grow.
 func (m *measurer) flows(ctx context.Context) error {
 	for _, proto := range []string{"udp", "tcp"} {
-		f, err := m.flowsOf(ctx, proto)
-		if err != nil {
+		if err := m.flowsOf(ctx, proto); err != nil {
 			return err
 		}
-		m.out.Flows = append(m.out.Flows, f)
 	}
 	return nil
 }
 
-func (m *measurer) flowsOf(ctx context.Context, proto string) (out *NetFlows, err error) {
+func (m *measurer) flowsOf(ctx context.Context, proto string) (err error) {
 	n := m.lengths.flows
 	l := &lane{rig: &rig{ctx: ctx, program: m.Program}, name: casePlain}
 	defer func() { err = errors.Join(err, l.close()) }()
@@ -39,37 +37,37 @@ func (m *measurer) flowsOf(ctx context.Context, proto string) (out *NetFlows, er
 		l.flows.Flows, l.flows.OtherFlows = 2*n, 4096 // of which one client has half
 	}
 	if err := l.join(wireKind{name: "gso"}); err != nil {
-		return nil, err
+		return err
 	}
 	before := kernelMemory()
 	if err := errors.Join(l.instances(1500-overlay.Cover), l.skerry()); err != nil {
-		return nil, err
+		return err
 	}
 	if err := l.spread(1); err != nil {
-		return nil, err
+		return err
 	}
 	if proto == "tcp" {
 		wire, err := l.handmade()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		fill = func(ctx context.Context, n int) error { return wire(ctx, n, tcpSYN) }
 		end = func(ctx context.Context, n int) error { return wire(ctx, n, tcpRST) }
 	}
-	out = &NetFlows{Protocol: proto, Asked: n}
+	group := fmt.Sprintf("%d flows at once, left to expire, and again", n)
 	for range 2 {
 		start := time.Now()
 		if err := fill(ctx, n); err != nil {
-			return nil, err
+			return err
 		}
-		c := NetCycle{Seconds: time.Since(start).Seconds()}
+		filled, sweep := time.Since(start).Seconds(), 0.0
 		full, err := l.device.Stats()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		c.Flows, c.Kernel, c.Refused = full.Flows, kernelMemory()-before, full.Counters["drop-full"]
+		kernel := kernelMemory() - before
 		if err := end(ctx, n); err != nil {
-			return nil, err
+			return err
 		}
 		last, took := full, time.Duration(0)
 		// Flows are looked at less often the longer that takes: with a million it may be every few minutes.
@@ -79,7 +77,7 @@ func (m *measurer) flowsOf(ctx context.Context, proto string) (out *NetFlows, er
 			st, err := l.device.Stats()
 			took = time.Since(asked)
 			if n := st.Counters["sweeps"] - last.Counters["sweeps"]; err == nil && n > 0 {
-				c.Sweep = max(c.Sweep, float64(st.Counters["sweep-us"]-last.Counters["sweep-us"])/float64(n)/1e6)
+				sweep = max(sweep, float64(st.Counters["sweep-us"]-last.Counters["sweep-us"])/float64(n)/1e6)
 			}
 			last = st
 			return err == nil && st.Flows == 0, err
@@ -87,10 +85,21 @@ func (m *measurer) flowsOf(ctx context.Context, proto string) (out *NetFlows, er
 			m.skip("expiry", err)
 		}
 		time.Sleep(m.flowLife / 2) // the kernel gives memory back some time after
-		c.Left, c.After = last.Flows, kernelMemory()-before
-		out.Cycles = append(out.Cycles, c)
+		for _, x := range []struct {
+			name, unit string
+			v          float64
+		}{{"flows at once", "", float64(full.Flows)}, {"refused", "", float64(full.Counters["drop-full"])}, {"until they are there", "s", filled},
+			{"kernel memory", "MiB", mib(kernel)}, {"the longest look at all", "s", sweep}, {"left after expiry", "", float64(last.Flows)},
+			{"kernel memory after expiry", "MiB", mib(kernelMemory() - before)}} {
+			f := m.out.Figure(group, x.name, proto)
+			f.Unit = x.unit
+			m.out.Add(f, x.v)
+		}
+		if err := m.end(ctx); err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }
 
 // kernelMemory is what the kernel uses and cannot give back, in bytes: entries of the tables are in it, as is what the rest of

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 // lengths says how long things are measured.
@@ -60,22 +61,27 @@ func lengthsOf(o NetworkOptions) lengths {
 type measurer struct {
 	NetworkOptions
 	lengths
-	out       *Network
+	out       *report.Report
 	iperf     string        // why iperf3 cannot be used
 	megabytes int64         // of a download
 	flowLife  time.Duration // without packets
 }
 
 // MeasureNetwork measures ways of sending between instances of two hosts, in turns.
-func MeasureNetwork(ctx context.Context, o NetworkOptions) (*Network, error) {
-	start := time.Now()
-	m := &measurer{NetworkOptions: o, lengths: lengthsOf(o), out: &Network{Machine: MachineFacts()}, megabytes: 100,
-		flowLife: 20 * time.Second}
+func MeasureNetwork(ctx context.Context, o NetworkOptions) (*report.Report, error) {
+	m := &measurer{NetworkOptions: o, lengths: lengthsOf(o), out: report.New("network", "The overlay beside other paths", o.words()),
+		megabytes: 100, flowLife: 20 * time.Second}
+	m.out.Baseline = caseDirect
+	for _, c := range cases() {
+		if m.wants(c[0]) {
+			m.out.Places = append(m.out.Places, report.Place{Name: c[0], Text: c[1]})
+		}
+	}
 	// Threads that wait in the kernel must not lose their turn to run Go for it.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.NumCPU())))
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		m.iperf = "iperf3 is not installed (package iperf3)"
-		m.out.Skipped = append(m.out.Skipped, "streams: "+m.iperf)
+		m.out.Notes = append(m.out.Notes, "Not measured: "+"streams: "+m.iperf)
 	}
 	kinds := []wireKind{{name: "gso"}, {name: "mtu", small: true}}
 	for _, kind := range kinds {
@@ -95,7 +101,7 @@ func MeasureNetwork(ctx context.Context, o NetworkOptions) (*Network, error) {
 			{"a million flows", m.lengths.flows > 0, m.flows},
 		} {
 			if !step.on {
-				m.out.Skipped = append(m.out.Skipped, step.what+": only with --full")
+				m.out.Notes = append(m.out.Notes, "Not measured: "+step.what+": only with --full")
 				continue
 			}
 			o.Progress("measuring: " + step.what)
@@ -108,15 +114,35 @@ func MeasureNetwork(ctx context.Context, o NetworkOptions) (*Network, error) {
 			}
 		}
 	}
-	m.out.LoadAfter = MachineFacts()["load"]
-	m.out.Duration = time.Since(start).Seconds()
+	m.out.Quiet, m.out.Seconds = o.Quiet.Record(), time.Since(m.out.Began).Seconds()
+	m.out.Fold()
 	return m.out, nil
+}
+
+// end ends a round.
+func (m *measurer) end(ctx context.Context) error { return m.out.End(ctx, m.Quiet, m.Keep) }
+
+// words are the options that matter to figures.
+func (o *NetworkOptions) words() string {
+	out := "--case " + strings.Join(o.Cases, ",")
+	if len(o.Cases) == 0 {
+		out = ""
+	}
+	for _, w := range []struct {
+		on   bool
+		word string
+	}{{o.Quick, "--quick"}, {o.Full, "--full"}} {
+		if w.on {
+			out += " " + w.word
+		}
+	}
+	return strings.TrimSpace(out)
 }
 
 // skip notes what was not measured.
 func (m *measurer) skip(what string, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
-	m.out.Skipped = append(m.out.Skipped, what+": "+text)
+	m.out.Notes = append(m.out.Notes, "Not measured: "+what+": "+text)
 	m.Progress("not measured: " + what + ": " + text)
 }
 
@@ -187,23 +213,11 @@ func caseNames() (out []string) {
 // wire measures all cases on one kind of wire.
 func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
 	m.Progress("building: wire " + kind.name)
-	w := NetWire{Wire: kind.name}
 	names := caseNames()
 	if m.Small && kind.small {
 		names = []string{caseDirect, caseSealed, casePlain}
 	}
-	for _, name := range names {
-		if m.wants(name) {
-			w.Cases = append(w.Cases, NetCase{Name: name, samples: map[string][]float64{}})
-		}
-	}
-	of := func(name string) *NetCase {
-		return &w.Cases[slices.IndexFunc(w.Cases, func(c NetCase) bool { return c.Name == name })]
-	}
-	list, err := m.lanes(ctx, kind, 1, names, func(name string, err error) {
-		m.skip(kind.name+" "+name, err)
-		of(name).Skip = err.Error()
-	})
+	list, err := m.lanes(ctx, kind, 1, names, func(name string, err error) { m.skip(kind.name+" "+name, err) })
 	if err != nil {
 		return err
 	}
@@ -220,20 +234,18 @@ func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
 					if err != nil && ctx.Err() == nil {
 						m.skip(fmt.Sprintf("%s %s, %s, round %d", kind.name, l.name, step.what, round+1), err)
 					}
-					c := of(l.name)
 					for _, name := range step.metrics {
-						v, ok := values[name]
-						if !ok {
-							v = math.NaN()
+						if v, ok := values[name]; ok {
+							m.out.Add(metricOf(name).figure(m.out, kind.name, l.name), v)
 						}
-						c.samples[name] = append(c.samples[name], v)
 					}
 				}
 			}
 		}
+		if err := m.end(ctx); err != nil {
+			return err
+		}
 	}
-	w.fold()
-	m.out.Wires = append(m.out.Wires, w)
 	if kind.small && !m.Budget && m.iperf == "" {
 		m.Progress("measuring: 1 % loss")
 		if err := m.loss(ctx, list); err != nil && ctx.Err() == nil {
@@ -282,12 +294,12 @@ func (m *measurer) steps() (out []netStep) {
 		v := map[string]float64{}
 		list, err := ask(l.client, "udp4", l.to, 64, m.ask)
 		if err == nil {
-			v["udp64"], v["udp64.p99"] = Median(list), Quantile(list, 0.99)
+			v["udp64"], v["udp64.p99"] = report.Median(list), report.Quantile(list, 0.99)
 		}
 		for _, n := range sizes {
 			list, e := ask(l.client, "tcp4", l.to, n, m.ask)
 			if err = errors.Join(err, e); e == nil {
-				v[fmt.Sprint("tcp", n, "b")], v[fmt.Sprint("tcp", n, "b.p99")] = Median(list), Quantile(list, 0.99)
+				v[fmt.Sprint("tcp", n, "b")], v[fmt.Sprint("tcp", n, "b.p99")] = report.Median(list), report.Quantile(list, 0.99)
 			}
 		}
 		return v, err

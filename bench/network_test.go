@@ -4,12 +4,11 @@ package bench
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay/tunnel"
@@ -54,55 +55,51 @@ func TestNetwork(t *testing.T) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		want = slices.DeleteFunc(want, func(m metric) bool { return slices.Contains([]string{"tcp1", "tcp8", "cpu"}, m.name) })
 	}
-	if len(n.Wires) != 2 {
-		t.Fatalf("%d wires", len(n.Wires))
-	}
-	for _, w := range n.Wires {
-		if len(w.Cases) != map[string]int{"gso": len(cases()), "mtu": 3}[w.Wire] {
-			t.Errorf("%s: %d cases", w.Wire, len(w.Cases))
-		}
-		for _, c := range w.Cases {
-			if c.Name == caseKernel && lacksWireGuard(c.Skip) {
-				continue
-			}
-			if c.Skip != "" {
-				t.Errorf("%s, %s is skipped: %s", w.Wire, c.Name, c.Skip)
+	notes := strings.Join(n.Notes, "\n")
+	for wire, names := range map[string][]string{"gso": caseNames(), "mtu": {caseDirect, caseSealed, casePlain}} {
+		for _, name := range names {
+			if name == caseKernel && lacksWireGuard(notes) {
 				continue
 			}
 			for _, m := range want {
-				f, ok := c.Figures[m.name]
-				if (m.name == "udp" || m.name == "tcp8") && ok && f.Median >= 0 {
+				f := n.Find(wire, m.title, name)
+				if (m.name == "udp" || m.name == "tcp8") && (f == nil || f.Value.Value >= 0) {
 					continue // a step this short may lose something at any rate, and eight streams may not all begin in it
 				}
-				if !ok || f.Median <= 0 || f.N != 1 || f.Ratio < 0 {
-					t.Errorf("%s, %s, %s: %+v", w.Wire, c.Name, m.name, f)
+				if f == nil || f.Value == nil || f.Value.Value <= 0 || f.Value.N != 1 || name != caseDirect && f.Against == nil {
+					t.Errorf("%s, %s, %s is %+v", wire, name, m.name, f)
 				}
 			}
 		}
 	}
-	for _, s := range n.Skipped {
+	for _, s := range n.Notes {
 		if !strings.Contains(s, "only with --full") && !strings.Contains(s, "not installed") && !strings.Contains(s, "eight streams") && !lacksWireGuard(s) {
 			t.Errorf("not measured: %s", s)
 		}
 	}
-	if len(n.Replicas) != 5 || n.Routes == nil || n.Routes.Services != 200 {
-		t.Errorf("replicas %+v, routes %+v", n.Replicas, n.Routes)
-	}
-	for _, r := range n.Replicas {
-		if r.Least != 10 || r.Most != 10 {
-			t.Errorf("%s: instances were asked %d to %d times, and should have been 10 times each", r.Case, r.Least, r.Most)
+	for _, name := range []string{caseNFT, caseVXLAN, caseSealed, casePlain, caseFallback} {
+		f := n.Find(groupReplicas, "3 instances, most asked less least", name)
+		if f == nil || f.Value == nil || f.Value.Value != 0 || n.Find(groupReplicas, "3 instances, median", name).Value.Value <= 0 {
+			t.Errorf("instances behind %s were not asked alike: %+v", name, f)
 		}
 	}
+	if f := n.Find("200 service addresses of three instances each", "all lead elsewhere", ""); f == nil || f.Value.N != 3 || f.Value.Value <= 0 {
+		t.Errorf("tables of addresses took %+v", f)
+	}
 	var out bytes.Buffer
-	if err := writeNetwork(&out, n); err != nil || !strings.Contains(out.String(), "sealed") {
+	if err := n.WriteTable(&out); err != nil || !strings.Contains(out.String(), "sealed") {
 		t.Error(err, out.String())
 	}
 	t.Log(out.String())
-	for name, svg := range networkPlots(n) {
+	for name, svg := range n.Drawings() {
 		wellFormed(t, name, []byte(svg))
 	}
-	if _, err := json.Marshal(n); err != nil {
-		t.Error(err)
+	out.Reset()
+	if err := n.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := report.Read(&out); err != nil || !reflect.DeepEqual(back.Figures, n.Figures) {
+		t.Errorf("what is read is not what was written: %v", err)
 	}
 }
 
@@ -123,7 +120,8 @@ func TestNetworkExtras(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &measurer{NetworkOptions: NetworkOptions{Program: self, Progress: func(s string) { t.Log(s) }, Cases: []string{caseDirect, casePlain, caseSealed}}, out: &Network{},
+	m := &measurer{NetworkOptions: NetworkOptions{Program: self, Progress: func(s string) { t.Log(s) },
+		Cases: []string{caseDirect, casePlain, caseSealed}}, out: report.New("network", "", ""),
 		lengths: lengths{rounds: 1, delays: []int{4}, loads: 1, flows: 2000}, megabytes: 1, flowLife: time.Second}
 	if err := m.downloads(t.Context()); err != nil {
 		t.Error(err)
@@ -131,63 +129,60 @@ func TestNetworkExtras(t *testing.T) {
 	if err := m.flows(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if len(m.out.Downloads) != 3 || len(m.out.Flows) != 2 {
-		t.Fatalf("%+v", m.out)
-	}
-	for _, d := range m.out.Downloads {
-		if d.Seconds < 0.008 { // a handshake and an answer
-			t.Errorf("%+v", d)
+	m.out.Fold()
+	for _, name := range m.Cases {
+		if f := m.out.Find(groupDownloads, "round trip of 4 ms", name); f == nil || f.Value.Value < 0.008 { // a handshake and an answer
+			t.Errorf("a download by %s took %+v", name, f)
 		}
 	}
-	for _, f := range m.out.Flows {
-		if len(f.Cycles) != 2 {
-			t.Errorf("%+v", f)
+	for _, proto := range []string{"udp", "tcp"} {
+		of := func(name string) []float64 {
+			return m.out.Figure("2000 flows at once, left to expire, and again", name, proto).Samples
 		}
-		for _, c := range f.Cycles {
-			if c.Flows == 0 || c.Flows > 2000 || c.Left != 0 || c.Refused != 0 { // on a slow machine the first expire while the last come
-				t.Errorf("%s: %+v", f.Protocol, c)
-			}
-			t.Logf("%s: %+v", f.Protocol, c)
+		// On a slow machine the first expire while the last come.
+		if n := of("flows at once"); len(n) != 2 || slices.Min(n) == 0 || slices.Max(n) > 2000 {
+			t.Errorf("%s had %v flows at once", proto, n)
 		}
-	}
-}
-
-func TestFigures(t *testing.T) {
-	f := figureOf([]float64{1, math.NaN(), 3}, []float64{2, 2, 2})
-	if f.Median != 2 || f.N != 2 || f.Ratio != 1 || len(f.ratios) != 2 {
-		t.Errorf("%+v", f)
-	}
-	if f := figureOf([]float64{math.NaN()}, nil); f.N != 0 || f.Median != 0 {
-		t.Errorf("%+v", f)
+		if refused, left := of("refused"), of("left after expiry"); slices.Max(refused) != 0 || slices.Max(left) != 0 {
+			t.Errorf("%s refused %v and left %v", proto, refused, left)
+		}
 	}
 }
 
 func TestNetworkBudgets(t *testing.T) {
-	n := &Network{}
+	n := report.New("network", "", "")
+	n.Rounds, n.Disturbed = 2, []quiet.Mark{{Round: 2, By: "others"}}
 	for _, wire := range []string{"gso", "mtu"} {
-		w := NetWire{Wire: wire}
 		for name, rate := range map[string]float64{caseDirect: 10, casePlain: 8, caseSealed: 5.5, caseWireguard: 3} {
-			w.Cases = append(w.Cases, NetCase{Name: name, samples: map[string][]float64{"tcp1": {rate, rate}, "udp64": {10 / rate, 10 / rate}}})
-		}
-		w.fold()
-		n.Wires = append(n.Wires, w)
-	}
-	by := map[string]Result{}
-	for _, r := range fold(networkBudgets(n), "") {
-		by[r.Name] = r
-	}
-	for name, want := range map[string]bool{"overlay.tcp.gso": false, "overlay.tcp.mtu": true, "overlay.tcp.default": false, "overlay.rtt": true} {
-		if r := by[name]; r.Met == nil || *r.Met != want || r.Context == "" {
-			t.Errorf("%+v", r)
+			for _, x := range []struct {
+				metric string
+				v      float64
+			}{{"tcp1", rate}, {"udp64", 10 / rate}} {
+				f := metricOf(x.metric).figure(n, wire, name)
+				f.Rounds, f.Samples = []int{1, 2}, []float64{x.v, x.v}
+			}
 		}
 	}
-	if r := by["overlay.tcp.default"]; *r.Value != 0.55 { // but less than twice wireguard-go
-		t.Errorf("%+v", r)
-	}
-	for name, s := range networkBudgets(&Network{Skipped: []string{"gso plain: no BPF"}}) {
-		if s.err == nil || s.err.Error() != "gso plain: no BPF" {
-			t.Errorf("%s: %+v", name, s)
+	n.Fold()
+	r := newBudgets("")
+	r.Rounds = 7
+	networkBudgets(n, r)
+	r.Fold()
+	for name, want := range map[string]bool{"overlay.tcp.gso": false, "overlay.tcp.mtu": true, "overlay.tcp.default": true,
+		"overlay.tcp.wireguard": false, "overlay.rtt": true} {
+		f := r.Find("", name, "")
+		if f.Value == nil || f.Met() != want || f.About == "" || !slices.Equal(f.Rounds, []int{8, 9}) || f.Value.N != 1 {
+			t.Errorf("%s is %+v of rounds %v, met %v: %s", name, f.Value, f.Rounds, f.Met(), f.About)
 		}
+	}
+	if !slices.Equal(r.Disturbed, []quiet.Mark{{Round: 9, By: "others"}}) || r.Rounds != 9 {
+		t.Errorf("disturbed are %+v of %d rounds", r.Disturbed, r.Rounds)
+	}
+	none, r := report.New("network", "", ""), newBudgets("")
+	none.Notes = []string{"gso plain: no BPF"}
+	networkBudgets(none, r)
+	if f := r.Find("", "overlay.tcp.gso", ""); f.Skip != "gso plain: no BPF" {
+		t.Errorf("the reason is %q", f.Skip)
 	}
 }
 

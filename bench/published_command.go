@@ -10,6 +10,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/spec"
 )
 
@@ -37,7 +38,7 @@ figure with ! is as in the document, and does not follow from the document's oth
 			}
 			switch output {
 			case "json":
-				return WriteJSON(cmd.OutOrStdout(), publishedResult{set.Find(published.Query{Document: doc, Table: table}),
+				return report.WriteJSON(cmd.OutOrStdout(), publishedResult{set.Find(published.Query{Document: doc, Table: table}),
 					problemsOf(set, doc, table)})
 			case "table":
 				return writePublished(cmd.OutOrStdout(), documents, table, problemsOf(set, doc, table))

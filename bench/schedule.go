@@ -1,12 +1,13 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"time"
 
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -17,77 +18,50 @@ type ScheduleOptions struct {
 	Full     bool // more repetitions
 	Small    bool // sizes for a test of the benchmark itself
 	Progress func(string)
+	Keep     func(*report.Report) error // is given the report after each round; nil: nobody wants it
+	Quiet    *quiet.Watch               // has begun, where it is not nil
 }
 
-// Schedule is what the benchmark of placement found.
-type Schedule struct {
-	Machine  map[string]string `json:"machine"`
-	Splits   []Split           `json:"splits"` // the paper's figure 2
-	Sizes    []Size            `json:"sizes"`  // the paper's figure 10
-	Rates    []Rate            `json:"rates"`  // placements per second
-	Rank     Times             `json:"rank"`   // the root's ranking of RankOf clusters
-	RankOf   int               `json:"rankOf"`
-	Quality  []Quality         `json:"quality"` // every policy
-	Fleet    int               `json:"fleet"`   // workers of the quality's stream
-	Optimum  []Distance        `json:"optimum"` // every policy against exhaustive search
-	Batches  int               `json:"batches"`
-	Memory   Memory            `json:"memory"`
-	NotInIt  []string          `json:"notInIt"`  // what the times do not cover
-	Duration float64           `json:"duration"` // seconds
-}
-
-// Times sums up durations, in microseconds.
-type Times struct {
-	Median float64 `json:"median"`
-	P99    float64 `json:"p99"`
-	N      int     `json:"n"`
-}
-
-func timesOf(list []float64) Times {
-	return Times{Median: Median(list), P99: Quantile(list, 0.99), N: len(list)}
-}
-
-// Split is one split of the same workers into clusters.
+// Split is one split of the same workers into clusters, with the median of each run in microseconds, and for both the p99.
 type Split struct {
-	Workers  int   `json:"workers"` // in all
-	Clusters int   `json:"clusters"`
-	Root     Times `json:"root"`
-	Cluster  Times `json:"cluster"`
-	Both     Times `json:"both"`
-	Placed   int   `json:"placed"`
+	Workers  int // in all
+	Clusters int
+	Root     []float64
+	Cluster  []float64
+	Both     []float64
+	P99      []float64
+	Placed   int
 }
 
-// Size is one size of a site.
+// Size is one size of a site, with times in microseconds.
 type Size struct {
-	Workers int   `json:"workers"`
-	ROM     Times `json:"rom"`
-	LDP     Times `json:"ldp"`
-	Sample  Times `json:"sample"` // choosing the workers that measure a user (Algorithm 2, line 11)
+	Workers int
+	ROM     []float64
+	LDP     []float64
+	Sample  []float64 // choosing the workers that measure a user (Algorithm 2, line 11)
 	// Shares of the requests that were placed, and of those placed that really meet both limits.
-	ROMPlaced float64 `json:"romPlaced"`
-	ROMMeets  float64 `json:"romMeets"`
-	LDPPlaced float64 `json:"ldpPlaced"`
-	LDPMeets  float64 `json:"ldpMeets"`
+	ROMPlaced float64
+	ROMMeets  float64
+	LDPPlaced float64
+	LDPMeets  float64
 }
 
 // Rate is how many placements one core decides and writes into the index in a second.
 type Rate struct {
-	Policy    string  `json:"policy"`
-	Workers   int     `json:"workers"`
-	PerSecond float64 `json:"perSecond"` // median of the runs
-	Spread    float64 `json:"spread"`    // half the distance between the quartiles
-	N         int     `json:"n"`
+	Policy    string
+	Workers   int
+	PerSecond float64 // median of the runs
 
 	values []float64 // of the runs
 }
 
 // Memory is what the index holds per worker, in bytes, workers without labels and host ports.
 type Memory struct {
-	Workers int     `json:"workers"`
-	Index   float64 `json:"index"` // columns, summaries, and the table from names to slots
-	Names   float64 `json:"names"` // the text of the names
-	All     float64 `json:"all"`
-	Busy    float64 `json:"busy"` // more for a worker with a host port taken, a learned load and a stated power draw
+	Workers int
+	Index   float64 // columns, summaries, and the table from names to slots
+	Names   float64 // the text of the names
+	All     float64
+	Busy    float64 // more for a worker with a host port taken, a learned load and a stated power draw
 }
 
 // clock measures in microseconds.
@@ -95,43 +69,6 @@ func clock(f func()) float64 {
 	start := time.Now()
 	f()
 	return float64(time.Since(start).Nanoseconds()) / 1e3
-}
-
-// MeasureSchedule measures placement with the scheduler that root and clusters use. It needs neither root nor network.
-func MeasureSchedule(ctx context.Context, opt ScheduleOptions) (*Schedule, error) {
-	start := time.Now()
-	out := &Schedule{Machine: MachineFacts(), NotInIt: []string{
-		"the network: messages between root, cluster and worker, and the round trips to a user",
-		"persistence, and the core around the scheduler (reservations, events, effects)",
-		"trilateration: where a user is in the network is given",
-	}}
-	steps := []struct {
-		what string
-		fn   func()
-	}{
-		{"splits of 45 workers", func() { out.Splits = append(out.Splits, splits(opt, 45, []int{1, 3, 5, 9, 15, 45})...) }},
-		{"splits of many workers", func() {
-			if opt.Small {
-				return
-			}
-			out.Splits = append(out.Splits, splits(opt, 45_000, []int{1, 9, 45, 225, 1000, 5000, 45_000})...)
-		}},
-		{"sizes of a site", func() { out.Sizes = sizesOf(opt) }},
-		{"placements per second", func() { out.Rates = rates(opt) }},
-		{"ranking clusters", func() { out.RankOf, out.Rank = rankMany(opt) }},
-		{"quality by policy", func() { out.Fleet, out.Quality = qualities(opt) }},
-		{"distance from the optimum", func() { out.Batches, out.Optimum = optimum(opt) }},
-		{"memory", func() { out.Memory = indexMemory(opt) }},
-	}
-	for _, s := range steps {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		opt.Progress("measuring: " + s.what)
-		s.fn()
-	}
-	out.Duration = time.Since(start).Seconds()
-	return out, nil
 }
 
 // splits repeats the paper's figure 2: the same workers in more and more clusters, 100 deployments each; the time of the
@@ -142,12 +79,12 @@ func splits(opt ScheduleOptions, workers int, clusters []int) []Split {
 		repeats = pickInt(opt, 1, 1, 5)
 	}
 	out := make([]Split, len(clusters))
-	root, cluster, both := make([][]float64, len(clusters)), make([][]float64, len(clusters)), make([][]float64, len(clusters))
 	// Interleaved, so that whatever else the machine does falls on all.
 	for run := range repeats {
 		for i, n := range clusters {
 			out[i].Workers, out[i].Clusters = workers, n
 			f := newFederation(uint64(run), workers, n)
+			var root, cluster, both []float64
 			for d := range 100 {
 				seed := uint64(run*100 + d)
 				var names []string
@@ -165,12 +102,14 @@ func splits(opt ScheduleOptions, workers int, clusters []int) []Split {
 						break
 					}
 				}
-				root[i], cluster[i], both[i] = append(root[i], a), append(cluster[i], b), append(both[i], a+b)
+				root, cluster, both = append(root, a), append(cluster, b), append(both, a+b)
 			}
+			x := &out[i]
+			x.Root, x.Cluster = append(x.Root, report.Median(root)), append(x.Cluster, report.Median(cluster))
+			x.Both, x.P99 = append(x.Both, report.Median(both)), append(x.P99, report.Quantile(both, 0.99))
 		}
 	}
 	for i := range out {
-		out[i].Root, out[i].Cluster, out[i].Both = timesOf(root[i]), timesOf(cluster[i]), timesOf(both[i])
 		out[i].Placed /= repeats
 	}
 	return out
@@ -232,7 +171,7 @@ func sizesOf(opt ScheduleOptions) (out []Size) {
 			ldp = append(ldp, clock(func() { d = site.Place(bornAt, sched.LDP(), near, uint64(round)) }))
 			count(&ldpPlaced, &ldpMeets, d, fleet, index, u)
 		}
-		size.ROM, size.LDP, size.Sample = timesOf(rom), timesOf(ldp), timesOf(sample)
+		size.ROM, size.LDP, size.Sample = rom, ldp, sample
 		size.ROMPlaced, size.ROMMeets = share(romPlaced, rounds), share(romMeets, romPlaced)
 		size.LDPPlaced, size.LDPMeets = share(ldpPlaced, rounds), share(ldpMeets, ldpPlaced)
 		out = append(out, size)
@@ -295,14 +234,13 @@ func ratesOf(opt ScheduleOptions, names []string) (out []Rate) {
 			})
 			values = append(values, float64(each)/took*1e6)
 		}
-		out = append(out, Rate{Policy: name, Workers: workers, PerSecond: Median(values),
-			Spread: (Quantile(values, 0.75) - Quantile(values, 0.25)) / 2, N: runs, values: values})
+		out = append(out, Rate{Policy: name, Workers: workers, PerSecond: report.Median(values), values: values})
 	}
 	return out
 }
 
 // rankMany measures the root's ranking of many clusters of one to a hundred workers.
-func rankMany(o ScheduleOptions) (int, Times) {
+func rankMany(o ScheduleOptions) (int, []float64) {
 	n, rounds := pickInt(o, 100, 10_000, 10_000), pickInt(o, 10, 300, 3000)
 	f, fleet := sched.NewFederation(), newFleet(3)
 	fleet.filled = true
@@ -320,7 +258,7 @@ func rankMany(o ScheduleOptions) (int, Times) {
 	for i := range rounds {
 		values = append(values, clock(func() { f.Rank(bornAt, r, uint64(i), 1) }))
 	}
-	return n, timesOf(values)
+	return n, values
 }
 
 // indexMemory measures what the index holds. Names are made beforehand, so that their bytes are told apart.

@@ -14,20 +14,20 @@ import (
 // Quality is what a policy makes of one stream of instances on one fleet, of which each three are of one service. Every
 // second has a user with the paper's limits.
 type Quality struct {
-	Policy string `json:"policy"`
+	Policy string
 	// At about half load: all services fit somewhere but for limits.
-	Placed   int     `json:"placed"` // of Asked
-	Asked    int     `json:"asked"`
-	Limited  int     `json:"limited"`  // placed services with a user
-	Meet     float64 `json:"meet"`     // share of those that really meet both limits
-	Used     int     `json:"used"`     // workers
-	Together int     `json:"together"` // instances on a worker that had one of the same service
-	Slowdown float64 `json:"slowdown"` // mean over placed services, predicted; 0 is none
-	Watts    float64 `json:"watts"`    // predicted
+	Placed   int // of Asked
+	Asked    int
+	Limited  int     // placed services with a user
+	Meet     float64 // share of those that really meet both limits
+	Used     int     // workers
+	Together int     // instances on a worker that had one of the same service
+	Slowdown float64 // mean over placed services, predicted; 0 is none
+	Watts    float64 // predicted
 	// After more was asked for than there is.
-	PlacedFull int     `json:"placedFull"` // of AskedFull
-	AskedFull  int     `json:"askedFull"`
-	Stranded   float64 `json:"stranded"` // share of all CPU that is free where the mean service does not fit
+	PlacedFull int // of AskedFull
+	AskedFull  int
+	Stranded   float64 // share of all CPU that is free where the mean service does not fit
 }
 
 // replicas is how many instances of each service the stream has.
@@ -202,17 +202,17 @@ func qualities(opt ScheduleOptions) (int, []Quality) {
 
 // Distance is how far a policy is from what exhaustive search finds.
 type Distance struct {
-	Policy string `json:"policy"`
+	Policy string
 	// Score is the largest difference between the score of the worker chosen and the best score of any worker that fits, over
 	// all single placements: 0 means that the index never misses the best.
-	Score float64 `json:"score"`
+	Score float64
 	// Over small batches: the share of the placeable services that were placed, and by how much more than the optimum of the
 	// batches that were placed in full each cost comes to, as a share.
-	Placed   float64 `json:"placed"`
-	Full     int     `json:"full"` // batches placed in full
-	Used     float64 `json:"used"`
-	Slowdown float64 `json:"slowdown"` // absolute, per service, because the optimum is often none
-	Watts    float64 `json:"watts"`
+	Placed   float64
+	Full     int // batches placed in full
+	Used     float64
+	Slowdown float64 // absolute, per service, because the optimum is often none
+	Watts    float64
 }
 
 // optimum compares every policy with exhaustive search: single placements by asking every worker alone, and small batches

@@ -2,13 +2,10 @@ package bench
 
 import (
 	"bytes"
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,81 +15,72 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-func small(t *testing.T) *Schedule {
-	t.Helper()
-	s, err := MeasureSchedule(t.Context(), ScheduleOptions{Small: true, Progress: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestScheduleHasItsShape(t *testing.T) {
-	s := small(t)
-	if len(s.Splits) != 6 || s.Splits[0].Clusters != 1 || s.Splits[5].Clusters != 45 {
-		t.Errorf("splits: %+v", s.Splits)
-	}
-	for _, x := range s.Splits {
+	opt := ScheduleOptions{Small: true, Progress: func(string) {}}
+	list := splits(opt, 45, []int{1, 3, 45})
+	for _, x := range list {
 		// 45 machines of 1, 2, 4 or 8 cores hold 100 services of one core each; the root's three best clusters may not.
-		if x.Placed < 50 || x.Root.N != 200 || x.Both.Median < x.Root.Median {
-			t.Errorf("%+v", x)
+		if x.Placed < 50 || len(x.Root) != 2 || x.Both[0] < x.Root[0] {
+			t.Errorf("a split is %+v", x)
 		}
 	}
-	if len(s.Sizes) != 4 || s.Sizes[3].Workers != 500 {
-		t.Errorf("sizes: %+v", s.Sizes)
-	}
-	for _, x := range s.Sizes {
-		if x.ROM.N == 0 || x.LDP.N != x.ROM.N || x.LDPPlaced > x.ROMPlaced || x.LDPMeets < x.ROMMeets && x.LDPPlaced > 0 {
-			t.Errorf("%+v", x)
+	if sizes := sizesOf(opt); len(sizes) != 4 || sizes[3].Workers != 500 {
+		t.Errorf("sizes are %+v", sizes)
+	} else {
+		for _, x := range sizes {
+			if len(x.ROM) == 0 || len(x.LDP) != len(x.ROM) || x.LDPPlaced > x.ROMPlaced || x.LDPMeets < x.ROMMeets && x.LDPPlaced > 0 {
+				t.Errorf("a size is %+v", x)
+			}
 		}
 	}
-	if len(s.Rates) != len(spec.PolicyNames()) || len(s.Quality) != len(s.Rates) || len(s.Optimum) != len(s.Rates) {
-		t.Errorf("%d rates, %d qualities, %d distances", len(s.Rates), len(s.Quality), len(s.Optimum))
+	fleet, quality := qualities(opt)
+	_, distances := optimum(opt)
+	if n := len(spec.PolicyNames()); len(quality) != n || len(distances) != n {
+		t.Fatalf("%d policies have %d qualities, %d distances", n, len(quality), len(distances))
 	}
-	for i, x := range s.Optimum {
+	for i, x := range distances {
 		if x.Score != 0 {
 			t.Errorf("%s misses the best by %v", x.Policy, x.Score)
 		}
 		if x.Placed > 1 || x.Used < -1e-9 || x.Watts < -1e-9 || x.Slowdown < -1e-9 {
 			t.Errorf("better than the optimum: %+v", x)
 		}
-		if q := s.Quality[i]; q.Policy != x.Policy || q.Placed > q.Asked || q.PlacedFull > q.AskedFull || q.Meet > 1 || q.Used > s.Fleet || q.Stranded > 1 {
-			t.Errorf("%+v", q)
+		if q := quality[i]; q.Policy != x.Policy || q.Placed > q.Asked || q.PlacedFull > q.AskedFull || q.Meet > 1 || q.Used > fleet || q.Stranded > 1 {
+			t.Errorf("a quality is %+v", q)
 		}
 	}
-	if s.Memory.All <= s.Memory.Index || s.Memory.Names <= 0 {
-		t.Errorf("%+v", s.Memory)
+	if m := indexMemory(opt); m.All <= m.Index || m.Names <= 0 {
+		t.Errorf("the memory is %+v", m)
 	}
+}
 
-	var text bytes.Buffer
-	if err := writeSchedule(&text, s); err != nil {
+// All of it is in the report: tables, plots, and a round for each step.
+func TestMeasureSchedule(t *testing.T) {
+	r, err := MeasureSchedule(t.Context(), ScheduleOptions{Small: true, Progress: func(string) {}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"45 x 1", "5 x 9", "worst-fit", "bytes per worker", "Not in these times: the network"} {
+	var text bytes.Buffer
+	if err := r.WriteTable(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"45 X 1", "5 X 9", "worst-fit", "memory of the index of 2000 workers",
+		"Not in the times: the network", "500 WORKERS"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, text.String())
 		}
 	}
-	data, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
+	if r.Rounds != 8 || r.Quiet != nil {
+		t.Errorf("%d rounds, the record is %+v", r.Rounds, r.Quiet)
 	}
-	var back Schedule
-	if err := json.Unmarshal(data, &back); err != nil || len(back.Sizes) != len(s.Sizes) {
-		t.Errorf("%v %+v", err, back)
-	}
-
-	dir := t.TempDir()
-	if err := plotsOf(t, "--svg", dir).Write(t.Context(), plots(s)); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"schedule-split-45", "schedule-size", "schedule-objective", "schedule-cost", "schedule-rate"} {
-		data, err := os.ReadFile(filepath.Join(dir, name+".svg"))
-		if err != nil {
-			t.Error(err)
-			continue
+	drawings := r.Drawings()
+	for _, name := range []string{"one-decision-45-workers-split-into-clusters-figure-2", "one-decision-in-one-cluster-figure-10"} {
+		if drawings[name] == "" {
+			t.Errorf("there is no plot %s of %d", name, len(drawings))
 		}
-		wellFormed(t, name, data)
+	}
+	for name, drawing := range drawings {
+		wellFormed(t, name, []byte(drawing))
 	}
 }
 
@@ -111,19 +99,6 @@ func wellFormed(t *testing.T, name string, data []byte) {
 		if bytes.Contains(data, []byte(bad)) {
 			t.Errorf("%s holds %s", name, bad)
 		}
-	}
-}
-
-func TestChartsPutUpWithAnything(t *testing.T) {
-	for name, c := range map[string]chart{
-		"nothing":   {title: "a < b & c"},
-		"zero":      {logY: true, logX: true, series: []series{{name: "<x>", points: [][2]float64{{0, 0}, {1, 0}}}}},
-		"one point": {series: []series{{points: [][2]float64{{5, 5}}}}},
-		"powers":    {logY: true, series: []series{{points: [][2]float64{{1, 10}, {2, 10}}}}},
-		"bars":      {ticks: []string{"a", "b"}, series: []series{{bars: true, points: [][2]float64{{0, 0}, {1, 0}}}}},
-		"negative":  {series: []series{{points: [][2]float64{{-1, -5}, {1, 5}}}}, goal: 3, goalText: "goal"},
-	} {
-		wellFormed(t, name, []byte(c.svg()))
 	}
 }
 
@@ -153,15 +128,13 @@ func TestExhaust(t *testing.T) {
 }
 
 func TestPlacementBudgets(t *testing.T) {
-	ldp, rate := placementBudgets(ScheduleOptions{Small: true})
-	for name, s := range map[string]sample{"place.ldp": ldp, "place.rate": rate} {
-		if len(s.values) == 0 || !(Median(s.values) > 0) || s.context == "" || s.err != nil {
-			t.Errorf("%s: %+v", name, s)
-		}
-	}
-	for _, r := range fold(map[string]sample{"place.ldp": ldp, "place.rate": rate}, "") {
-		if strings.HasPrefix(r.Name, "place.") && r.Value == nil {
-			t.Errorf("%+v", r)
+	r := newBudgets("")
+	placementBudgets(r, ScheduleOptions{Small: true})
+	r.Rounds++
+	r.Fold()
+	for _, name := range []string{"place.ldp", "place.ldp.p99", "place.rate"} {
+		if f := r.Find("", name, ""); f.Value == nil || !(f.Value.Value > 0) || f.About == "" && f.Quantile == 0 {
+			t.Errorf("%s is %+v, %q", name, f.Value, f.About)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 )
 
@@ -19,7 +19,7 @@ func Commands() []*cobra.Command {
 func runtimeCommand() *cobra.Command {
 	var opt Options
 	var classes []string
-	saved := bench.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
+	saved := report.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
 	cmd := &cobra.Command{
 		Use: "runtime", Short: "Measure the cost of each kind of isolation on this device", Args: cobra.NoArgs,
 		Long: `Measure the cost of each kind of isolation on this device: the same programs on the machine itself ("bare"), in namespaces and a
@@ -48,8 +48,8 @@ report says when it was not. It needs root.`,
 			if opt.Containerd.Classes, err = node.ParseContainerdClasses(classes); err != nil {
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				opt.Resume, opt.Keep, opt.Progress = m.Resume, m.Keep, m.Progress
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[Report]) (*Report, error) {
+				opt.Resume, opt.Keep, opt.Progress, opt.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
 				return Run(ctx, opt)
 			}, func(_ context.Context, r *Report) error {
 				if r.Done == 0 {

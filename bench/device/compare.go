@@ -5,12 +5,14 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 // Change is a case in one place in two reports. Percent is how much better the second is; less than 0 is worse.
 type Change struct {
 	Case, Place, Unit string
-	Was, Is           Summary
+	Was, Is           report.Summary
 	Percent           float64
 	Significant       bool
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // plotted is how many cases one plot shows, so that their names stand beside each other.
@@ -15,7 +15,7 @@ const plotted = 5
 func (r *Report) Drawings() map[string]string {
 	out := map[string]string{}
 	note := fmt.Sprintf("%s UTC, %d rounds", r.Began.Format("2006-01-02 15:04"), r.Done)
-	if len(r.Noise) > 0 {
+	if len(r.Noise) > 0 || r.Quiet != nil && r.Quiet.NotQuiet != "" {
 		note += "; the machine was noisy"
 	}
 	for _, g := range groups {
@@ -31,33 +31,38 @@ func (r *Report) Drawings() map[string]string {
 			for _, m := range part {
 				names = append(names, strings.TrimPrefix(m.ID, g+"."))
 			}
-			var list []bench.Bars
+			var list []report.Series
 			for _, p := range r.Places {
-				b, any := bench.Bars{Name: p.Name, Values: make([]float64, len(part))}, false
+				bars := report.Series{Name: p.Name, Bars: true}
 				for i, m := range part {
-					if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
-						b.Values[i], any = 1+res.Overhead.Percent/100, true
+					if res := m.Results[p.Name]; res != nil && res.Overhead != nil && res.Overhead.Percent > -100 {
+						bars.Points = append(bars.Points, [2]float64{float64(i), 1 + res.Overhead.Percent/100})
 					}
 				}
-				if any {
-					list = append(list, b)
+				if len(bars.Points) > 0 {
+					list = append(list, bars)
 				}
 			}
 			if len(list) == 0 {
 				continue
 			}
-			out[fmt.Sprintf("%s-%d", g, n+1)] = bench.BarPlot("What isolation leaves: "+g, note, "speed beside the bare machine", names, list, 1,
-				"bare")
+			c := report.Chart{Title: "What isolation leaves: " + g, Note: note, YLabel: "speed beside the bare machine", Ticks: names,
+				Series: list, Goal: 1, GoalText: "bare"}
+			out[fmt.Sprintf("%s-%d", g, n+1)] = c.SVG()
 		}
 	}
 	if len(r.Starts) == 0 {
 		return out
 	}
-	b := bench.Bars{Name: "start"}
-	var names []string
+	c := report.Chart{Title: "Time to the first line", Note: note, YLabel: "ms"}
+	bars := report.Series{Name: "start", Bars: true}
 	for _, s := range r.Starts {
-		names, b.Values = append(names, s.Place), append(b.Values, s.Summary.Mean)
+		if s.Summary.N > 0 {
+			bars.Points = append(bars.Points, [2]float64{float64(len(c.Ticks)), s.Summary.Mean})
+			c.Ticks = append(c.Ticks, s.Place)
+		}
 	}
-	out["start"] = bench.BarPlot("Time to the first line", note, "ms", names, []bench.Bars{b}, 0, "")
+	c.Series = []report.Series{bars}
+	out["start"] = c.SVG()
 	return out
 }

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -29,9 +32,12 @@ type Report struct {
 	Rounds  int               `json:"rounds"`          // asked for
 	Done    int               `json:"done"`            // of them, complete
 	Noise   []string          `json:"noise,omitempty"` // why the machine is called noisy
-	Places  []Told            `json:"places"`
-	Cases   []Measured        `json:"cases"`
-	Starts  []Start           `json:"starts,omitempty"`
+	// Quiet says how long it waited for a quiet machine, and Disturbed are the rounds in which others came. Reports of before have neither.
+	Quiet     *quiet.Record `json:"quiet,omitempty"`
+	Disturbed []quiet.Mark  `json:"disturbed,omitempty"`
+	Places    []Told        `json:"places"`
+	Cases     []Measured    `json:"cases"`
+	Starts    []Start       `json:"starts,omitempty"`
 	// Footprints are what instances take that do nothing.
 	Footprints []Footprint `json:"footprints,omitempty"`
 	Profile    []Cost      `json:"profile,omitempty"`
@@ -63,10 +69,10 @@ type Measured struct {
 
 // Result is a case in one place.
 type Result struct {
-	Samples  []float64 `json:"samples,omitempty"`
-	Summary  *Summary  `json:"summary,omitempty"`
-	Overhead *Overhead `json:"overhead,omitempty"`
-	Skip     string    `json:"skip,omitempty"` // why there are no samples
+	Samples  []float64        `json:"samples,omitempty"`
+	Summary  *report.Summary  `json:"summary,omitempty"`
+	Overhead *report.Overhead `json:"overhead,omitempty"`
+	Skip     string           `json:"skip,omitempty"` // why there are no samples
 	// Used is what the machine used in each run, Mean the mean of that. Reports of before have neither.
 	Used       []Used      `json:"used,omitempty"`
 	Mean       *Used       `json:"meanUsed,omitempty"`
@@ -75,18 +81,19 @@ type Result struct {
 
 // Start is how long a place takes to start a program, in ms from the call to the program's first line.
 type Start struct {
-	Place   string    `json:"place"`
-	Samples []float64 `json:"samples"`
-	Summary Summary   `json:"summary"`
+	Place   string         `json:"place"`
+	Samples []float64      `json:"samples"`
+	Summary report.Summary `json:"summary"`
+	Skip    string         `json:"skip,omitempty"` // why there are no samples
 }
 
 // Footprint is the memory that so many idle instances take in a place, in MiB for each: what is available before and while they are there.
 type Footprint struct {
-	Place     string    `json:"place"`
-	Instances int       `json:"instances"`
-	Samples   []float64 `json:"samples,omitempty"`
-	Summary   *Summary  `json:"summary,omitempty"`
-	Skip      string    `json:"skip,omitempty"`
+	Place     string          `json:"place"`
+	Instances int             `json:"instances"`
+	Samples   []float64       `json:"samples,omitempty"`
+	Summary   *report.Summary `json:"summary,omitempty"`
+	Skip      string          `json:"skip,omitempty"`
 }
 
 // Reach is which system calls reach the host from a place while a program does one of everything: the fewer, the less
@@ -109,22 +116,22 @@ type Cost struct {
 // noisyRSD is the deviation of the bare machine's own samples beyond which the median case says that others used it, in percent.
 const noisyRSD = 10
 
-// fold computes what follows from the samples.
+// fold computes what follows from the samples of the rounds that were not disturbed.
 func (r *Report) fold() {
 	var deviations []float64
+	counts := func(samples []float64) []float64 { return quiet.Undisturbed(r.Disturbed, samples) }
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		bare := c.Results[Bare]
 		for place, res := range c.Results {
-			if len(res.Samples) == 0 {
+			res.Summary, res.Mean, res.Overhead = summed(counts(res.Samples)), averageUsed(quiet.Undisturbed(r.Disturbed, res.Used)), nil
+			if res.Summary == nil {
 				continue
 			}
-			s := Summarise(res.Samples)
-			res.Summary, res.Mean = &s, averageUsed(res.Used)
 			if place == Bare {
-				deviations = append(deviations, s.RSD)
+				deviations = append(deviations, res.Summary.RSD)
 			} else if bare != nil && !c.killed {
-				res.Overhead = Compare(c.Better, bare.Samples, res.Samples)
+				res.Overhead = report.Compare(c.Better, counts(bare.Samples), counts(res.Samples))
 			}
 		}
 		for place, res := range c.Results {
@@ -134,13 +141,13 @@ func (r *Report) fold() {
 		}
 	}
 	for i := range r.Starts {
-		r.Starts[i].Summary = Summarise(r.Starts[i].Samples)
+		r.Starts[i].Summary = report.Summary{}
+		if s := summed(counts(r.Starts[i].Samples)); s != nil {
+			r.Starts[i].Summary = *s
+		}
 	}
 	for i := range r.Footprints {
-		if f := &r.Footprints[i]; len(f.Samples) > 0 {
-			s := Summarise(f.Samples)
-			f.Summary = &s
-		}
+		r.Footprints[i].Summary = summed(counts(r.Footprints[i].Samples))
 	}
 	r.Noise = slices.DeleteFunc(r.Noise, func(s string) bool { return len(s) > 4 && s[:4] == "bare" })
 	if n := len(deviations); n > 0 {
@@ -152,13 +159,31 @@ func (r *Report) fold() {
 	r.Profile = r.profile()
 }
 
+// summed is the summary of samples, nil of none.
+func summed(samples []float64) *report.Summary {
+	if len(samples) == 0 {
+		return nil
+	}
+	s := report.Summarise(samples)
+	return &s
+}
+
+// remarks are what a reader has to know of the machine.
+func (r *Report) remarks() []string {
+	out := r.Quiet.Remarks(r.Disturbed)
+	for _, n := range r.Noise {
+		out = append(out, "The machine was noisy: "+n)
+	}
+	return out
+}
+
 func (r *Report) profile() (out []Cost) {
 	for _, p := range r.Places {
 		if p.Skip != "" || p.Name == Bare {
 			continue
 		}
 		c := Cost{Place: p.Name, Times: map[string]float64{}, Rounds: r.Done}
-		groups := map[string][]*Overhead{}
+		groups := map[string][]*report.Overhead{}
 		for _, m := range r.Cases {
 			if res := m.Results[p.Name]; res != nil && res.Overhead != nil {
 				c.Cases++
@@ -168,7 +193,7 @@ func (r *Report) profile() (out []Cost) {
 			}
 		}
 		for g, list := range groups {
-			if v := relative(list); v > 0 {
+			if v := report.Relative(list); v > 0 {
 				c.Times[g] = v
 			}
 		}
@@ -300,7 +325,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 			fmt.Fprint(table, "start\tms\tlower")
 			for _, p := range places {
 				at := slices.IndexFunc(r.Starts, func(s Start) bool { return s.Place == p })
-				if at < 0 || len(r.Starts[at].Samples) == 0 {
+				if at < 0 || r.Starts[at].Summary.N == 0 {
 					fmt.Fprint(table, "\t-")
 					continue
 				}
@@ -315,8 +340,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\n%d of %d rounds in %.0f s. In brackets: the loss against %s, with ~ where it may be chance.\n", r.Done, r.Rounds,
 		r.Seconds, Bare)
-	for _, n := range r.Noise {
-		fmt.Fprintln(out, "The machine was noisy:", n)
+	for _, line := range r.remarks() {
+		fmt.Fprintln(out, line)
 	}
 	for _, p := range r.Places {
 		if p.Skip != "" {
@@ -325,6 +350,11 @@ func (r *Report) WriteTable(out io.Writer) error {
 	}
 	for _, why := range skipped {
 		fmt.Fprintf(out, "not run: %s in %s\n", strings.Join(cases[why], ", "), why)
+	}
+	for _, s := range r.Starts {
+		if s.Skip != "" {
+			fmt.Fprintf(out, "not run: start in %s: %s\n", s.Place, s.Skip)
+		}
 	}
 	for _, f := range r.Footprints {
 		if f.Summary == nil {
@@ -377,7 +407,8 @@ func (r *Report) trim() {
 		s := &r.Starts[i]
 		s.Samples = s.Samples[:min(len(s.Samples), r.Done)]
 	}
-	r.Starts = slices.DeleteFunc(r.Starts, func(s Start) bool { return len(s.Samples) == 0 })
+	r.Starts = slices.DeleteFunc(r.Starts, func(s Start) bool { return len(s.Samples) == 0 && s.Skip == "" })
+	r.Disturbed = slices.DeleteFunc(r.Disturbed, func(m quiet.Mark) bool { return m.Round > r.Done })
 	for i := range r.Footprints {
 		f := &r.Footprints[i]
 		f.Samples = f.Samples[:min(len(f.Samples), r.Done)]

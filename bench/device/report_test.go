@@ -3,41 +3,47 @@ package device
 import (
 	"bytes"
 	"encoding/xml"
+	"io"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 func TestStats(t *testing.T) {
-	s := Summarise([]float64{9, 10, 11})
+	s := report.Summarise([]float64{9, 10, 11})
 	if s.Mean != 10 || math.Abs(s.RSD-10) > 1e-9 || s.N != 3 || s.Low < 9 || s.Low >= 10 || s.High > 11 || s.High <= 10 {
 		t.Errorf("%+v", s)
 	}
-	if one := Summarise([]float64{7}); one.Mean != 7 || one.RSD != 0 || one.Low != 7 || one.High != 7 {
+	if one := report.Summarise([]float64{7}); one.Mean != 7 || one.RSD != 0 || one.Low != 7 || one.High != 7 {
 		t.Errorf("%+v", one)
 	}
 	// The sign of the RISC-V paper: a loss is less than 0, whatever the direction.
 	bare := []float64{100, 101, 99, 100, 100, 101}
 	slow := []float64{200, 202, 198, 200, 200, 202}
-	if o := Compare(Lower, bare, slow); math.Abs(o.Percent+50) > 1e-9 || !o.Significant {
+	if o := report.Compare(Lower, bare, slow); math.Abs(o.Percent+50) > 1e-9 || !o.Significant {
 		t.Errorf("%+v", o)
 	}
-	if o := Compare(Higher, bare, slow); math.Abs(o.Percent-100) > 1e-9 || !o.Significant {
+	if o := report.Compare(Higher, bare, slow); math.Abs(o.Percent-100) > 1e-9 || !o.Significant {
 		t.Errorf("%+v", o)
 	}
 	// A difference within what the samples vary may be chance; so is anything told by two rounds.
-	if o := Compare(Lower, []float64{100, 120, 90, 110, 95}, []float64{110, 100, 105, 98, 104}); o.Significant {
+	if o := report.Compare(Lower, []float64{100, 120, 90, 110, 95}, []float64{110, 100, 105, 98, 104}); o.Significant {
 		t.Errorf("%+v", o)
 	}
-	if o := Compare(Lower, bare[:2], slow[:2]); o.Significant {
+	if o := report.Compare(Lower, bare[:2], slow[:2]); o.Significant {
 		t.Errorf("%+v", o)
 	}
-	if Compare(Lower, nil, slow) != nil || Compare(Lower, []float64{0}, []float64{1}) != nil {
+	if report.Compare(Lower, nil, slow) != nil || report.Compare(Lower, []float64{0}, []float64{1}) != nil {
 		t.Error("there is nothing to compare")
 	}
-	if v := relative([]*Overhead{{Percent: -50}, nil, {Percent: 100}}); math.Abs(v-1) > 1e-9 {
+	if v := report.Relative([]*report.Overhead{{Percent: -50}, nil, {Percent: 100}}); math.Abs(v-1) > 1e-9 {
 		t.Errorf("twice as slow and twice as fast is %v", v)
 	}
 }
@@ -150,5 +156,72 @@ func TestBeside(t *testing.T) {
 	}
 	if text := told(beside(set, "os.stress-ng.context")); text != "RISC-V -21.4%, ARM64 -0.3% (000 table 3)" {
 		t.Error(text)
+	}
+}
+
+// A disturbed round stays in the samples, and counts in nothing that follows from them.
+func TestDisturbedRound(t *testing.T) {
+	r := sample([]float64{100, 101, 900, 100, 100}, []float64{200, 202, 4000, 200, 200})
+	r.Quiet, r.Disturbed = &quiet.Record{Limit: 0.3}, []quiet.Mark{{Round: 3, By: "others used 1.90 processors: cc1"}}
+	r.fold()
+	oci := r.Cases[0].Results["oci"]
+	if len(oci.Samples) != 5 || oci.Summary.N != 4 || oci.Summary.Mean != 200.5 || math.Abs(oci.Overhead.Percent+50) > 1 {
+		t.Errorf("%d samples give %+v, %+v", len(oci.Samples), oci.Summary, oci.Overhead)
+	}
+	text, want := strings.Join(r.remarks(), "\n"), "Round 3 was disturbed and does not count: others used 1.90 processors: cc1"
+	if !strings.Contains(text, want) {
+		t.Errorf("it remarks %q", text)
+	}
+	r.Done = 2
+	if r.trim(); len(r.Disturbed) != 0 {
+		t.Errorf("a round that is not there is disturbed: %+v", r.Disturbed)
+	}
+}
+
+// The commands read reports of either form, and compare those of one kind.
+func TestCommandsReadEitherForm(t *testing.T) {
+	dir := t.TempDir()
+	keep := func(name string, write func(io.Writer) error) string {
+		file := filepath.Join(dir, name)
+		if err := report.ReplaceFile(file, write); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	device := keep("device.json", sample([]float64{100, 101, 99}, []float64{200, 202, 198}).WriteJSON)
+	made := report.New("budget", "Goals", "")
+	made.Add(made.Figure("", "agent.mem", ""), 21)
+	made.Rounds++
+	budget := keep("budget.json", made.WriteJSON)
+	run := func(cmd *cobra.Command, args ...string) (string, error) {
+		var out bytes.Buffer
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(args)
+		err := cmd.Execute()
+		return out.String(), err
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{[]string{device}, "os.fork"}, {[]string{budget}, "agent.mem"}, {[]string{budget, "-o", "markdown"}, "| agent.mem | 21 |"}} {
+		if out, err := run(reportCommand(), c.args...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%v shows %q, %v", c.args, out, err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{[]string{device, device}, "0 of 2 figures changed"}, {[]string{budget, budget}, "0 of 1 figures changed"}} {
+		if out, err := run(compareCommand(), c.args...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%v compares as %q, %v", c.args, out, err)
+		}
+	}
+	if _, err := run(compareCommand(), device, budget); err == nil {
+		t.Error("reports of two kinds are compared")
+	}
+	if _, err := run(reportCommand(), device, "-o", "markdown"); err == nil {
+		t.Error("a report of runtimes is shown as what it has no form for")
 	}
 }

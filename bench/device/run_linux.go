@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -43,6 +44,8 @@ type Options struct {
 	Program string
 	Dir     string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
 	Resume  *Report // goes on from the rounds that it has
+	// Quiet waits for a quiet machine before the first round and after each; nil: it does not wait.
+	Quiet *quiet.Watch
 	// Progress is told what is being done; Keep is given the report after each round.
 	Progress func(string)
 	Keep     func(*Report) error
@@ -124,12 +127,10 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if err := m.resume(); err != nil {
 		return nil, err
 	}
-	before, began := stolen(), time.Now()
+	began := time.Now()
 	err = m.rounds(ctx)
 	m.r.Seconds += time.Since(began).Seconds()
-	if total := stolen() - before; total > 0.02*time.Since(began).Seconds()*float64(m.sized.cores) {
-		m.r.Noise = append(m.r.Noise, fmt.Sprintf("the host of this machine took %.0f s of its processors away", total))
-	}
+	m.r.Quiet = m.o.Quiet.Record()
 	m.r.trim()
 	m.r.fold()
 	if ctx.Err() != nil {
@@ -181,11 +182,8 @@ func choose(all []Case, only []string) (out []Case, err error) {
 	return out, nil
 }
 
-// startCase is how long a place takes to start a program; it is no program's figure.
-const startCase = "start"
-
 func newReport(opt Options, cases []Case, tools map[string]*tool) *Report {
-	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(), Quick: opt.Quick, Rounds: opt.Rounds, Tools: map[string]string{}}
+	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(), Quick: opt.Quick, Rounds: opt.Rounds, Tools: map[string]string{}}
 	for _, c := range cases {
 		r.Cases = append(r.Cases, Measured{Case: c, Results: map[string]*Result{}})
 	}
@@ -210,26 +208,7 @@ func newReport(opt Options, cases []Case, tools map[string]*tool) *Report {
 	if len(holes) > 0 {
 		r.Machine["mitigations"] = fmt.Sprint(mitigated)
 	}
-	var si unix.Sysinfo_t
-	if unix.Sysinfo(&si) == nil {
-		if load := float64(si.Loads[0]) / 65536; load > 0.5*float64(goruntime.NumCPU()) {
-			r.Noise = append(r.Noise, fmt.Sprintf("its load was %.1f before", load))
-		}
-	}
 	return r
-}
-
-// stolen is processor time that the hypervisor gave to others, in seconds.
-func stolen() float64 {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0
-	}
-	var user, nice, system, idle, wait, irq, soft, steal float64
-	if _, err := fmt.Sscanf(firstLine(text), "cpu %f %f %f %f %f %f %f %f", &user, &nice, &system, &idle, &wait, &irq, &soft, &steal); err != nil {
-		return 0
-	}
-	return steal / 100 // USER_HZ
 }
 
 // open makes the places, and has every runtime test itself.
@@ -411,11 +390,16 @@ func (m *measuring) resume() error {
 		}
 	}
 	m.r.Starts, m.r.Footprints, m.r.Reached, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Footprints, old.Reached, old.Done, old.Seconds, old.Began
+	m.r.Disturbed = old.Disturbed
+	m.o.Quiet.Resume(old.Quiet)
 	return nil
 }
 
 // rounds runs each case in each place, once a round, after one that warms up and is not counted.
 func (m *measuring) rounds(ctx context.Context) error {
+	if err := m.o.Quiet.Begin(ctx); err != nil {
+		return err
+	}
 	began, first := time.Now(), m.r.Done
 	for round := first; round <= m.o.Rounds; round++ { // one more than counts
 		warm := round == first
@@ -436,6 +420,10 @@ func (m *measuring) rounds(ctx context.Context) error {
 		if err := m.footprints(ctx, round, warm); err != nil {
 			return err
 		}
+		came, err := m.o.Quiet.Round(ctx)
+		if err != nil {
+			return err
+		}
 		if warm {
 			continue
 		}
@@ -446,6 +434,10 @@ func (m *measuring) rounds(ctx context.Context) error {
 			return err
 		}
 		m.r.Done++
+		if came != "" {
+			m.r.Disturbed = append(m.r.Disturbed, quiet.Mark{Round: m.r.Done, By: came})
+		}
+		m.r.Quiet = m.o.Quiet.Record()
 		if m.o.Keep != nil {
 			m.r.fold()
 			if err := m.o.Keep(m.r); err != nil {
@@ -571,30 +563,4 @@ func (c *Case) value(outs []outcome) (sum float64, err error) {
 func lastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[len(lines)-1]
-}
-
-// starts measures how long each place takes to start a program that prints one line.
-func (m *measuring) starts(ctx context.Context, round int, warm bool) error {
-	tool := m.tools[toolKernels]
-	if tool == nil || tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, startCase) {
-		return nil
-	}
-	for k := range m.places {
-		p := m.places[(k+round)%len(m.places)]
-		out, err := p.run(ctx, job{tool: tool, name: toolKernels, args: []string{"memory", "1"}})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil || out.code != 0 || warm {
-			continue
-		}
-		name := p.told().Name
-		at := slices.IndexFunc(m.r.Starts, func(s Start) bool { return s.Place == name })
-		if at < 0 {
-			m.r.Starts = append(m.r.Starts, Start{Place: name})
-			at = len(m.r.Starts) - 1
-		}
-		m.r.Starts[at].Samples = append(m.r.Starts[at].Samples, float64(out.first)/1e6)
-	}
-	return nil
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/cable"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/native"
@@ -120,7 +120,7 @@ func TestRun(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	o.Keep = func(r *Report) error {
 		interrupt()
-		return bench.ReplaceFile(kept, r.WriteJSON)
+		return report.ReplaceFile(kept, r.WriteJSON)
 	}
 	r, err := Run(ctx, o)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestRun(t *testing.T) {
 	if r.Done != 1 {
 		t.Fatalf("%d rounds are complete", r.Done)
 	}
-	if o.Resume, err = readFile(kept); err != nil {
+	if _, o.Resume, err = readFile(kept); err != nil {
 		t.Fatal(err)
 	}
 	o.Keep = nil

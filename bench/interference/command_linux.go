@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Command gives `skerry bench interference`.
 func Command() *cobra.Command {
 	var opt Options
-	saved := bench.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable,
+	saved := report.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable,
 		"json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}, Drawings: (*Report).Drawings, SVG: "svg"}
 	cmd := &cobra.Command{
 		Use: "interference", Short: "Measure how neighbours slow a service down", Args: cobra.NoArgs,
@@ -43,8 +43,8 @@ this source tree, so run it in a checkout, or pass the programs; it needs root.`
 			if opt.P99 <= 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", opt.P99)
 			}
-			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				opt.Resume, opt.Keep, opt.Progress = m.Resume, m.Keep, m.Progress
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[Report]) (*Report, error) {
+				opt.Resume, opt.Keep, opt.Progress, opt.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
 				return Run(ctx, opt)
 			}, nil)
 		},

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // kind is what a line of a plot has in common.
@@ -36,8 +36,8 @@ func (r *Report) WriteHTML(w io.Writer) error {
 // Drawings gives the plots of the page, as SVG, by name.
 func (r *Report) Drawings() map[string]string { return r.page().Drawings() }
 
-func (r *Report) page() *bench.Page {
-	p := bench.NewPage("What neighbours cost a service")
+func (r *Report) page() *report.Page {
+	p := report.NewPage("What neighbours cost a service")
 	p.Element("p", fmt.Sprintf("%s UTC, %d rows in %.0f s. Each row: a fresh instance, %g s of warm-up, %g s of load, %g s to settle. Latency counts from when a request was due; overhead is the mean less what the service itself tells.",
 		r.Began.Format("2006-01-02 15:04"), len(r.Rows), r.Seconds, r.Warm, r.Load, r.Settle))
 	for _, line := range r.remarks() {
@@ -53,7 +53,7 @@ func (r *Report) page() *bench.Page {
 			lines, names, values := curves(rows, value)
 			switch {
 			case len(values) == 0:
-			case slices.ContainsFunc(lines, func(l bench.Line) bool { return len(l.Points) > 1 }):
+			case slices.ContainsFunc(lines, func(l report.Line) bool { return len(l.Points) > 1 }):
 				p.Lines(title, "requests per second", unit, "", lines)
 			default:
 				p.Bars(title, unit, "", names, values, nil, nil)
@@ -101,7 +101,7 @@ func (r *Report) page() *bench.Page {
 }
 
 // compared adds what rows that differ in one thing tell, and where places are full.
-func (r *Report) compared(p *bench.Page) {
+func (r *Report) compared(p *report.Page) {
 	if len(r.Changes) > 0 {
 		p.Element("h2", "Changes")
 		p.Raw("<table>")
@@ -128,9 +128,7 @@ func (r *Report) remarks() (out []string) {
 	if r.Quick {
 		out = append(out, "Quick: the thesis took 30 s of warm-up, 300 s of load and 120 s to settle.")
 	}
-	for _, n := range r.Noise {
-		out = append(out, "The machine was noisy: "+n)
-	}
+	out = append(out, r.machine()...)
 	for _, m := range r.Missing {
 		out = append(out, "Missing: "+m)
 	}
@@ -156,14 +154,14 @@ func (r *Report) limits() (out []Setting) {
 }
 
 // curves gives a value by rate, a line for each kind of row, and the same by kind and rate.
-func curves(rows []*Row, value func(*Row) float64) (lines []bench.Line, names []string, values []float64) {
+func curves(rows []*Row, value func(*Row) float64) (lines []report.Line, names []string, values []float64) {
 	for _, row := range rows {
 		if !row.told() {
 			continue
 		}
-		n := slices.IndexFunc(lines, func(l bench.Line) bool { return l.Name == row.kind() })
+		n := slices.IndexFunc(lines, func(l report.Line) bool { return l.Name == row.kind() })
 		if n < 0 {
-			n, lines = len(lines), append(lines, bench.Line{Name: row.kind()})
+			n, lines = len(lines), append(lines, report.Line{Name: row.kind()})
 		}
 		v := value(row)
 		lines[n].Points = append(lines[n].Points, [2]float64{row.Rate, v})
@@ -176,12 +174,12 @@ func curves(rows []*Row, value func(*Row) float64) (lines []bench.Line, names []
 }
 
 // lost gives what succeeded over time, of rows in which not all did.
-func lost(rows []*Row) (out []bench.Line) {
+func lost(rows []*Row) (out []report.Line) {
 	for _, row := range rows {
 		if !row.told() || row.Outcome.Success >= 100 || len(row.Series) < 2 {
 			continue
 		}
-		l := bench.Line{Name: fmt.Sprintf("%s, %g/s", row.kind(), row.Rate)}
+		l := report.Line{Name: fmt.Sprintf("%s, %g/s", row.kind(), row.Rate)}
 		for _, at := range row.Series {
 			l.Points = append(l.Points, [2]float64{at.At, at.Success})
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Answer is what the service tells of a request: seconds.
@@ -144,7 +144,7 @@ func (g generator) fold(shots []shot) Outcome {
 	n := float64(len(latencies))
 	o.Success, o.Throughput = 100*n/float64(len(shots)), n/end.Seconds()
 	if n > 0 {
-		l := Latency{P50: bench.Quantile(latencies, 0.5), P90: bench.Quantile(latencies, 0.9), P99: bench.Quantile(latencies, 0.99),
+		l := Latency{P50: report.Quantile(latencies, 0.5), P90: report.Quantile(latencies, 0.9), P99: report.Quantile(latencies, 0.99),
 			Max: slices.Max(latencies)}
 		for _, v := range latencies {
 			l.Mean += v / n

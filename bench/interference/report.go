@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -33,9 +34,11 @@ type Report struct {
 	Warm   float64  `json:"warm"`
 	Load   float64  `json:"load"`
 	Settle float64  `json:"settle"`
-	Noise  []string `json:"noise,omitempty"` // why the machine is called noisy
-	Places []Told   `json:"places"`
-	Rows   []*Row   `json:"rows"`
+	Noise  []string `json:"noise,omitempty"` // of reports from before Quiet: why the machine is called noisy
+	// Quiet says how long it waited for a quiet machine; a row in which others came is invalid.
+	Quiet  *quiet.Record `json:"quiet,omitempty"`
+	Places []Told        `json:"places"`
+	Rows   []*Row        `json:"rows"`
 	// Found has the saturation points that were searched.
 	Found []*Found `json:"saturation,omitempty"`
 	// Changes compares rows that differ in one thing.
@@ -161,7 +164,7 @@ func (r *Report) found(place string, s Setting, p99 float64) *Found {
 const maxReport = 64 << 20
 
 // WriteJSON writes a report for programs.
-func (r *Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
+func (r *Report) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteCSV writes a line for each row that ran.
 func (r *Report) WriteCSV(out io.Writer) error {
@@ -269,8 +272,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	for _, f := range r.Found {
 		fmt.Fprintf(out, "saturation: %s in %s, %g CPU, pin %s, beside %s: %s\n", f.Service, f.Place, f.CPU, f.Pin, f.interference(), f.told())
 	}
-	for _, n := range r.Noise {
-		fmt.Fprintln(out, "The machine was noisy:", n)
+	for _, line := range r.machine() {
+		fmt.Fprintln(out, line)
 	}
 	for _, m := range r.Missing {
 		fmt.Fprintln(out, "missing:", m)
@@ -290,6 +293,15 @@ func (r *Report) WriteTable(out io.Writer) error {
 		fmt.Fprintln(out, "It was interrupted: --resume goes on from what there is.")
 	}
 	return nil
+}
+
+// machine is what a reader has to know of the machine.
+func (r *Report) machine() []string {
+	out := r.Quiet.Remarks(nil)
+	for _, n := range r.Noise {
+		out = append(out, "The machine was noisy: "+n)
+	}
+	return out
 }
 
 func (f *Found) told() string {

@@ -2,6 +2,7 @@ package interference
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
@@ -40,6 +42,8 @@ type Options struct {
 	Machines           node.Machines
 	// Resume is a report to go on from; nil: none. What ran in it and is valid is not run again.
 	Resume *Report
+	// Quiet waits for a quiet machine before the first row and after each; nil: it does not wait.
+	Quiet *quiet.Watch
 	// Progress is told what is being done; Keep is given the report after each row.
 	Progress func(string)
 	Keep     func(*Report) error
@@ -91,7 +95,7 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if opt.P99 == 0 {
 		opt.P99 = defaultP99
 	}
-	m := &measuring{o: opt, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: bench.MachineFacts(),
+	m := &measuring{o: opt, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(),
 		Quick: opt.Quick, Warm: opt.Warm.Seconds(), Load: opt.Load.Seconds(), Settle: opt.Settle.Seconds()}}
 	before := 0.0
 	if was := opt.Resume; was != nil {
@@ -99,11 +103,9 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has rows of %g, %g and %g s and quick %v, and this run others", was.Warm, was.Load, was.Settle, was.Quick)
 		}
 		m.r.Began, m.r.Noise, m.r.Missing, before = was.Began, slices.Clone(was.Noise), slices.Clone(was.Missing), was.Seconds
+		opt.Quiet.Resume(was.Quiet)
 	}
 	began := time.Now()
-	if load, err := strconv.ParseFloat(strings.Split(m.r.Machine["load"]+" ", " ")[0], 64); err == nil && load > 0.5 {
-		m.r.Noise = append(m.r.Noise, fmt.Sprintf("its load was %.1f before", load))
-	}
 	if m.cpus, err = processors(); err != nil {
 		return nil, err
 	}
@@ -131,7 +133,10 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = m.groups(ctx, groups)
+	if err = m.o.Quiet.Begin(ctx); err == nil {
+		err = m.groups(ctx, groups)
+	}
+	m.r.Quiet = m.o.Quiet.Record()
 	m.r.Seconds = before + time.Since(began).Seconds()
 	slices.Sort(m.r.Missing)
 	m.r.Missing = slices.Compact(m.r.Missing)
@@ -294,7 +299,7 @@ func (m *measuring) groups(ctx context.Context, groups []group) error {
 					return err
 				}
 				m.r.Rows = append(m.r.Rows, row)
-				m.r.Changes = changes(m.r.Rows)
+				m.r.Changes, m.r.Quiet = changes(m.r.Rows), m.o.Quiet.Record()
 				if m.o.Keep != nil {
 					if err := m.o.Keep(m.r); err != nil {
 						return err
@@ -363,9 +368,14 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		row.Rate)
 	clean := context.WithoutCancel(ctx)
 	defer func() {
-		if err = errors.Join(err, ctx.Err()); err == nil {
-			sleep(ctx, time.Now().Add(m.o.Settle))
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return
 		}
+		came, e := m.o.Quiet.Round(ctx)
+		if err = e; came != "" && row.Outcome != nil {
+			row.Outcome.Invalid = cmp.Or(row.Outcome.Invalid, came)
+		}
+		sleep(ctx, time.Now().Add(m.o.Settle))
 	}()
 	fail := func(what string, err error) error {
 		if ctx.Err() != nil {

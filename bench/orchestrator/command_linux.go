@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // quickWatch is how long --quick watches processes at rest, and quickReplicas the most that it deploys unless told otherwise.
@@ -21,7 +21,7 @@ const (
 // Command gives `skerry bench orchestrator`.
 func Command() *cobra.Command {
 	var opt Options
-	saved := bench.Saved[Report]{Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}}
+	saved := report.Saved[Report]{Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}}
 	cmd := &cobra.Command{
 		Use: "orchestrator --adapter FILE", Short: "Measure orchestrators side by side", Args: cobra.NoArgs,
 		Long: `Measure orchestrators side by side: the time until a deployment is ready and until it is gone, and the processor time and
@@ -45,8 +45,8 @@ round. Reading the memory of other users' processes needs root.`,
 					opt.Sizes = slices.DeleteFunc(opt.Sizes, func(n int) bool { return n > quickReplicas })
 				}
 			}
-			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[Report]) (*Report, error) {
-				opt.Keep, opt.Progress = m.Keep, m.Progress
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[Report]) (*Report, error) {
+				opt.Keep, opt.Progress, opt.Quiet = m.Keep, m.Progress, m.Quiet
 				return Run(ctx, opt)
 			}, func(ctx context.Context, r *Report) error {
 				if r.Done == 0 && ctx.Err() != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // labOutputs is a table of the ways to write a report.
@@ -21,7 +21,7 @@ var labOutputs = map[string]func(*LabReport, io.Writer) error{"table": (*LabRepo
 func labCommand() *cobra.Command {
 	var o LabOptions
 	var show string
-	saved := bench.Saved[LabReport]{Read: ReadLabReport, Ways: labOutputs, Drawings: (*LabReport).Drawings, SVG: "svg"}
+	saved := report.Saved[LabReport]{Read: ReadLabReport, Ways: labOutputs, Drawings: (*LabReport).Drawings, SVG: "svg"}
 	cmd := &cobra.Command{
 		Use: "lab", Short: "Measure Skerry's own orchestration in labs on this machine", Args: cobra.NoArgs,
 		Long: `Measure Skerry's own orchestration, as in section 5 of the Oakestra paper (002). Root, clusters and workers are real processes,
@@ -68,8 +68,8 @@ It needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m bench.Measuring[LabReport]) (*LabReport, error) {
-				o.Resume, o.Keep, o.Progress = m.Resume, m.Keep, m.Progress
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[LabReport]) (*LabReport, error) {
+				o.Resume, o.Keep, o.Progress, o.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
 				return RunLab(ctx, o)
 			}, nil)
 		},

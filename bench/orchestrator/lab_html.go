@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 )
 
 // labAbout says what each part is.
@@ -45,8 +45,8 @@ func (r *LabReport) WriteHTML(w io.Writer) error {
 // Drawings gives the plots of the page, as SVG, by name.
 func (r *LabReport) Drawings() map[string]string { return r.page().Drawings() }
 
-func (r *LabReport) page() *bench.Page {
-	p := bench.NewPage("What orchestration costs")
+func (r *LabReport) page() *report.Page {
+	p := report.NewPage("What orchestration costs")
 	p.Element("p", fmt.Sprintf("%s UTC, %d cells in %.0f s. Real processes of Skerry in network namespaces of one machine; settings take turns within each round. Bars are means with their 95 %% intervals.",
 		r.Began.Format("2006-01-02 15:04"), len(r.Cells), r.Seconds))
 	for _, line := range r.remarks() {
@@ -102,12 +102,12 @@ func short(setting string) string {
 }
 
 // shares gives for each setting how many of its deployments were ready by when.
-func shares(rows []LabRow) (out []bench.Line) {
+func shares(rows []LabRow) (out []report.Line) {
 	for _, row := range rows {
 		if row.Metric != "ready" || len(row.Samples) == 0 {
 			continue
 		}
-		l := bench.Line{Name: short(row.Setting)}
+		l := report.Line{Name: short(row.Setting)}
 		for i, v := range slices.Sorted(slices.Values(row.Samples)) {
 			l.Points = append(l.Points, [2]float64{v, float64(i+1) / float64(len(row.Samples))})
 		}

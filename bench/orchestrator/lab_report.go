@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -11,9 +12,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
-	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // LabSchema is the version of LabReport; it changes when a reader of the one before would go wrong.
@@ -26,13 +27,14 @@ type LabReport struct {
 	Began   time.Time         `json:"began"`
 	Seconds float64           `json:"seconds"`
 	Machine map[string]string `json:"machine"`
-	// Noise says what disturbed the machine.
-	Noise   []string `json:"noise,omitempty"`
-	Quick   bool     `json:"quick,omitempty"`
-	Rounds  int      `json:"rounds"` // asked for
-	Window  float64  `json:"windowSeconds"`
-	Timeout float64  `json:"timeoutSeconds"` // of a deployment
-	Load    float64  `json:"loadSeconds"`
+	// Quiet says how long it waited for a quiet machine, Noise, in reports from before, what disturbed it.
+	Quiet   *quiet.Record `json:"quiet,omitempty"`
+	Noise   []string      `json:"noise,omitempty"`
+	Quick   bool          `json:"quick,omitempty"`
+	Rounds  int           `json:"rounds"` // asked for
+	Window  float64       `json:"windowSeconds"`
+	Timeout float64       `json:"timeoutSeconds"` // of a deployment
+	Load    float64       `json:"loadSeconds"`
 	// Expect is the share of what an instance bears that is expected of it.
 	Expect float64 `json:"expect"`
 	// Rate is what is expected of each instance in crowded and uncrowded, in requests per second, and sent; Profiles
@@ -56,6 +58,8 @@ type LabCell struct {
 	// Values are by metric; Failed says why there are none.
 	Values map[string]float64 `json:"values,omitempty"`
 	Failed string             `json:"failed,omitempty"`
+	// Disturbed says who came meanwhile; its values do not count then.
+	Disturbed string `json:"disturbed,omitempty"`
 }
 
 // LabNotRun is a setting that was asked for and not measured, with the reason.
@@ -84,7 +88,7 @@ type LabRow struct {
 	Rounds  []int          `json:"rounds"`
 	Samples []float64      `json:"samples"`
 	Median  float64        `json:"median"`
-	Summary device.Summary `json:"summary"`
+	Summary report.Summary `json:"summary"`
 	// Ratio is to the part's first setting, over the rounds that both have; nil for that itself.
 	Ratio *Ratio `json:"ratio,omitempty"`
 	// Failed is in how many rounds there was no value; Why is the first reason.
@@ -131,18 +135,16 @@ func (r *LabReport) fold(set *published.Set) {
 	for _, at := range order {
 		failed, why := 0, ""
 		for _, c := range r.Cells {
-			if c.Part == at.part && c.Setting == at.setting && c.Failed != "" {
+			if c.Part == at.part && c.Setting == at.setting && c.Failed+c.Disturbed != "" {
 				failed++
-				if why == "" {
-					why = c.Failed
-				}
+				why = cmp.Or(why, c.Failed, "disturbed: "+c.Disturbed)
 			}
 		}
 		had := false
 		for _, m := range labMetrics() {
 			row := LabRow{Part: at.part, Setting: at.setting, Metric: m[0], Unit: m[1], Failed: failed, Why: why}
 			for _, c := range r.Cells {
-				if v, ok := c.Values[m[0]]; ok && c.Part == at.part && c.Setting == at.setting {
+				if v, ok := c.Values[m[0]]; ok && c.Part == at.part && c.Setting == at.setting && c.Disturbed == "" {
 					row.Rounds, row.Samples = append(row.Rounds, c.Round), append(row.Samples, v)
 				}
 			}
@@ -150,7 +152,7 @@ func (r *LabReport) fold(set *published.Set) {
 				continue
 			}
 			had = true
-			row.Median, row.Summary = bench.Median(row.Samples), device.Summarise(row.Samples)
+			row.Median, row.Summary = report.Median(row.Samples), report.Summarise(row.Samples)
 			row.Published = labBeside(set, at.part, at.setting, m[0])
 			k := at.part + "|" + m[0]
 			if f := firsts[k]; f != nil {
@@ -202,7 +204,7 @@ func ReadLabReport(in io.Reader) (*LabReport, error) {
 const maxReport = 64 << 20
 
 // WriteJSON writes a report for programs.
-func (r *LabReport) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r) }
+func (r *LabReport) WriteJSON(w io.Writer) error { return report.WriteJSON(w, r) }
 
 // WriteCSV writes one line for each value, and for each cell without any.
 func (r *LabReport) WriteCSV(w io.Writer) error {
@@ -274,8 +276,14 @@ func (r *LabReport) remarks() (out []string) {
 	if r.Quick {
 		out = append(out, "Quick: fewer settings and shorter windows than a report to be quoted has.")
 	}
+	out = append(out, r.Quiet.Remarks(nil)...)
 	for _, n := range r.Noise {
 		out = append(out, "The machine was noisy: "+n)
+	}
+	for _, c := range r.Cells {
+		if c.Disturbed != "" {
+			out = append(out, fmt.Sprintf("disturbed, and does not count: %s, %s, round %d: %s", c.Part, c.Setting, c.Round, c.Disturbed))
+		}
 	}
 	if r.Unfinished {
 		out = append(out, "It was interrupted: --resume goes on from what there is.")

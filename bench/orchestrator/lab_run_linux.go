@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/spec"
 )
@@ -45,6 +46,8 @@ type LabOptions struct {
 	Expect float64
 	// Resume is a report to go on from; nil: none.
 	Resume *LabReport
+	// Quiet waits for a quiet machine before the first cell and after each; nil: it does not wait.
+	Quiet *quiet.Watch
 	// Progress is told what is being done; Keep is given the report after each cell. Both may be nil.
 	Progress func(string)
 	Keep     func(*LabReport) error
@@ -132,7 +135,7 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 		return nil, err
 	}
 	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second),
-		Machine: bench.MachineFacts(), Quick: o.Quick,
+		Machine: report.MachineFacts(), Quick: o.Quick,
 		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds(), Expect: o.Expect}}
 	if was := o.Resume; was != nil {
 		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load || was.Expect != o.Expect {
@@ -141,9 +144,9 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 		if len(was.Cells) > 0 {
 			m.r.Began, m.r.Cells, m.r.Noise, m.r.Rate, m.r.Profiles = was.Began, slices.Clone(was.Cells), was.Noise, was.Rate,
 				slices.Clone(was.Profiles)
+			o.Quiet.Resume(was.Quiet)
 		}
 	}
-	m.quiet()
 	if m.dir, err = os.MkdirTemp("", "skerry-bench-lab-"); err != nil {
 		return nil, err
 	}
@@ -160,6 +163,14 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 	if err != nil {
 		return nil, err
 	}
+	interrupted := func() (*LabReport, error) {
+		m.r.Unfinished, m.r.Quiet = true, o.Quiet.Record()
+		m.r.fold(set)
+		return m.r, nil
+	}
+	if err := o.Quiet.Begin(ctx); err != nil {
+		return interrupted()
+	}
 	began := time.Now()
 	before := 0.0
 	if o.Resume != nil {
@@ -174,11 +185,9 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 			o.Progress(fmt.Sprintf("round %d of %d: %s: %s", round, o.Rounds, s.part, s.setting))
 			cell := m.cell(ctx, s, round)
 			if ctx.Err() != nil {
-				m.r.Unfinished = true
-				m.r.fold(set)
-				return m.r, nil
+				return interrupted()
 			}
-			m.r.Cells = append(m.r.Cells, cell)
+			m.r.Cells, m.r.Quiet = append(m.r.Cells, cell), o.Quiet.Record()
 			m.r.Seconds = before + time.Since(began).Seconds()
 			m.r.fold(set)
 			if o.Keep != nil {
@@ -213,18 +222,11 @@ func (m *labRun) held(steps []step) (out []step, first error) {
 	return out, first
 }
 
-// quiet notes when the machine is not.
-func (m *labRun) quiet() {
-	if load, err := strconv.ParseFloat(strings.Split(m.r.Machine["load"]+" ", " ")[0], 64); err == nil && load > 0.5 {
-		m.r.Noise = append(m.r.Noise, fmt.Sprintf("its load was %.1f before", load))
-	}
-}
-
 func (m *labRun) has(s step, round int) bool {
 	return slices.ContainsFunc(m.r.Cells, func(c LabCell) bool { return c.Part == s.part && c.Setting == s.setting && c.Round == round })
 }
 
-// cell does a step once. What fails is taken down, so that the next finds nothing of it.
+// cell does a step once, and sees whether others came. What fails is taken down, so that the next finds nothing of it.
 func (m *labRun) cell(ctx context.Context, s step, round int) LabCell {
 	c := LabCell{Part: s.part, Setting: s.setting, Round: round}
 	f, err := m.federation(ctx, s.plan)
@@ -237,6 +239,11 @@ func (m *labRun) cell(ctx context.Context, s step, round int) LabCell {
 	}
 	if err != nil {
 		c.Failed = reason(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if ctx.Err() == nil {
+		if c.Disturbed, err = m.o.Quiet.Round(ctx); err != nil {
+			c.Failed = cmp.Or(c.Failed, reason(err.Error()))
+		}
 	}
 	return c
 }

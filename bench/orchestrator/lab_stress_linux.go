@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/wire"
@@ -305,7 +305,7 @@ func (m *labRun) ask(ctx context.Context, fed *federation, name string) (median 
 	if err == nil && len(all) != n {
 		err = fmt.Errorf("%d instances answered at %d service addresses", len(all), n)
 	}
-	return bench.Median(all), err
+	return report.Median(all), err
 }
 
 // get asks a server in the network of the calling thread, with a connection of its own.

@@ -9,8 +9,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Schema is the version of Report; it changes when a reader of the one before would go wrong.
@@ -28,9 +29,12 @@ type Report struct {
 	Rounds  int               `json:"rounds"` // asked for
 	Done    int               `json:"done"`   // of them, complete
 	// Watch is how long processes are watched at rest, in seconds.
-	Watch    float64   `json:"watchSeconds"`
-	Adapters []Adapter `json:"adapters"`
-	Turns    []Turn    `json:"turns"`
+	Watch float64 `json:"watchSeconds"`
+	// Quiet says how long it waited for a quiet machine, and Disturbed are the rounds in which others came. Reports of before have neither.
+	Quiet     *quiet.Record `json:"quiet,omitempty"`
+	Disturbed []quiet.Mark  `json:"disturbed,omitempty"`
+	Adapters  []Adapter     `json:"adapters"`
+	Turns     []Turn        `json:"turns"`
 	// Rows follow from the turns.
 	Rows []Row `json:"rows"`
 }
@@ -84,7 +88,7 @@ type Row struct {
 type Result struct {
 	Rounds  []int          `json:"rounds"`
 	Samples []float64      `json:"samples"`
-	Summary device.Summary `json:"summary"`
+	Summary report.Summary `json:"summary"`
 	// Ratio is how many times as much it is as for the first adapter, over the rounds that both have; nil for the first, or where that has 0.
 	Ratio *Ratio `json:"ratio,omitempty"`
 }
@@ -173,7 +177,7 @@ func (r *Report) fold(set *published.Set) {
 			row := Row{Metric: m.name, Replicas: n, Unit: m.unit, Results: map[string]*Result{}, Published: beside(set, m.name, n)}
 			for i := range r.Turns {
 				turn := &r.Turns[i]
-				if turn.Replicas != n || !turn.ok() {
+				if turn.Replicas != n || !turn.ok() || quiet.Marked(r.Disturbed, turn.Round) {
 					continue
 				}
 				v, has := m.of(turn, rests[turn.Adapter][turn.Round])
@@ -187,7 +191,7 @@ func (r *Report) fold(set *published.Set) {
 				res.Rounds, res.Samples = append(res.Rounds, turn.Round), append(res.Samples, v)
 			}
 			for name, res := range row.Results {
-				res.Summary = device.Summarise(res.Samples)
+				res.Summary = report.Summarise(res.Samples)
 				if first := row.Results[r.Adapters[0].Name]; first != nil && name != r.Adapters[0].Name {
 					res.Ratio = ratio(first, res)
 				}
@@ -207,7 +211,7 @@ func ratio(first, other *Result) *Ratio {
 			a, b = append(a, first.Samples[k]), append(b, other.Samples[i])
 		}
 	}
-	o := device.Compare(device.Higher, a, b) // other/first - 1, in percent
+	o := report.Compare(report.Higher, a, b) // other/first - 1, in percent
 	if o == nil {
 		return nil
 	}
@@ -247,6 +251,9 @@ func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "\n%d of %d rounds in %.0f s, at rest for %.3g s each. Mean, relative standard deviation; in brackets: times that of %s, with ~ where it may be chance.\n",
 		r.Done, r.Rounds, r.Seconds, r.Watch, r.Adapters[0].Name)
 	fmt.Fprintln(out, "What is published comes from figures and prose of document 002, and from its machines; it was not measured here.")
+	for _, line := range r.Quiet.Remarks(r.Disturbed) {
+		fmt.Fprintln(out, line)
+	}
 	if r.Quick {
 		fmt.Fprintln(out, "Quick: shorter rests and smaller deployments than a report to be quoted has.")
 	}

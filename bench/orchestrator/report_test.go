@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
 )
 
 // sample has two orchestrators in three rounds; the second failed in one, and a third cannot run.
@@ -117,5 +118,35 @@ func TestClaims(t *testing.T) {
 		if n := len(set.Find(published.Query{Document: "002", Table: c.table, Row: c.row})); n != 1 {
 			t.Errorf("%s, %s is there %d times", c.table, c.row, n)
 		}
+	}
+}
+
+// What was measured in a disturbed round or cell is kept, and counts nowhere.
+func TestDisturbed(t *testing.T) {
+	r := sample(t)
+	r.Disturbed = []quiet.Mark{{Round: 3, By: "others used 1.90 processors: cc1"}}
+	set, err := published.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	turns := len(r.Turns)
+	r.fold(set)
+	if a := row(r, "ready", 10).Results["a"]; len(r.Turns) != turns || a.Summary.N != 2 || a.Summary.Mean != 1.5 {
+		t.Errorf("%d turns have a median of %+v", len(r.Turns), a)
+	}
+	l := labReport(t)
+	for i := range l.Cells {
+		if c := &l.Cells[i]; c.Part == "delay" || c.Part == "deploy" && c.Setting == "2 workers" && c.Round == 3 {
+			c.Disturbed = "others used 1.90 processors: cc1"
+		}
+	}
+	l.fold(set)
+	two, delay := l.Rows[0], l.Rows[2]
+	if two.Median != 1.5 || two.Failed != 1 || len(delay.Samples) != 0 || !strings.HasPrefix(delay.Why, "disturbed: ") {
+		t.Errorf("one disturbed cell of three leaves %+v; one of one %+v", two, delay)
+	}
+	text, want := strings.Join(l.remarks(), "\n"), "disturbed, and does not count: deploy, 2 workers, round 3: others used"
+	if !strings.Contains(text, want) {
+		t.Errorf("it remarks %q", text)
 	}
 }

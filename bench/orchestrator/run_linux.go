@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/quiet"
+	"skerry.dev/skerry/bench/report"
 )
 
 // Options say what to measure.
@@ -23,6 +24,8 @@ type Options struct {
 	Watch    time.Duration // of processes at rest
 	Timeout  time.Duration // of each step of an adapter, at least a second
 	Quick    bool          // told in the report
+	// Quiet waits for a quiet machine before the first round and after each; nil: it does not wait.
+	Quiet *quiet.Watch
 	// Progress is told what is being done; Keep is given the report after each round. Both may be nil.
 	Progress func(string)
 	Keep     func(*Report) error
@@ -76,7 +79,7 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 	}
 	began := time.Now()
 	m := &runner{o: opt, name: "bench-" + strconv.FormatInt(began.Unix(), 36),
-		r: &Report{Schema: Schema, Began: began.UTC(), Machine: bench.MachineFacts(),
+		r: &Report{Schema: Schema, Began: began.UTC(), Machine: report.MachineFacts(),
 			Quick: opt.Quick, Image: opt.Image, Sizes: opt.Sizes, Rounds: opt.Rounds, Watch: opt.Watch.Seconds()}}
 	for _, file := range opt.Adapters {
 		path, err := filepath.Abs(file) // a bare name is a file here, not a command
@@ -92,10 +95,22 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 	for _, a := range m.all {
 		m.meet(ctx, a)
 	}
+	opt.Quiet.Own(func() []int { return m.measured(ctx) })
+	_ = opt.Quiet.Begin(ctx) // it fails with ctx alone
 	for round := 1; round <= opt.Rounds && m.able() && ctx.Err() == nil; round++ {
 		m.round(ctx, round)
 		if ctx.Err() != nil {
 			break
+		}
+		came, err := opt.Quiet.Round(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if came != "" {
+			m.r.Disturbed = append(m.r.Disturbed, quiet.Mark{Round: round, By: came})
 		}
 		m.r.Done = round
 		m.finish(set, began)
@@ -111,12 +126,29 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 
 // finish brings the report up to date.
 func (m *runner) finish(set *published.Set, began time.Time) {
-	m.r.Seconds, m.r.Adapters = time.Since(began).Seconds(), nil
+	m.r.Seconds, m.r.Adapters, m.r.Quiet = time.Since(began).Seconds(), nil, m.o.Quiet.Record()
 	for _, a := range m.all {
 		m.r.Adapters = append(m.r.Adapters, a.Adapter)
 	}
 	m.r.trim()
 	m.r.fold(set)
+}
+
+// measured are the processes of all adapters: their time is no other's.
+func (m *runner) measured(ctx context.Context) (pids []int) {
+	for _, a := range m.all {
+		if a.Skip != "" || a.Unwatched != "" {
+			continue
+		}
+		list, err := a.processes(ctx)
+		if err != nil {
+			continue // what they are seen to be next counts
+		}
+		for _, p := range list {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
 }
 
 func (m *runner) able() bool {

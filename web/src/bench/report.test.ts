@@ -30,6 +30,27 @@ describe("reports of skerry bench", () => {
     expect(was.notes).toContain("gvisor was not run: runsc is not installed");
   });
 
+  it("reads the form that all benchmarks write", () => {
+    const r = parseReport("report.json", sample("report.json"));
+    expect(r.title).toBe("Ways <there>");
+    expect(r.figures.find((f) => f.id === "mtu · stream" && f.place === "plain")).toMatchObject({
+      value: 5.5,
+      low: 5,
+      high: 6,
+      sure: true,
+      n: 5,
+      unit: "Gbit/s",
+      better: "higher",
+      against: { text: "× 0.500", significant: true },
+    });
+    expect(r.figures.find((f) => f.id === "agent.disk")).toMatchObject({
+      skip: "--quick leaves it out",
+      value: undefined,
+    });
+    expect(r.notes).toContain("Round 6 was disturbed and does not count: others used 1.90 processors: cc1");
+    expect(changes(r, r).every((c) => !c.significant && c.percent === 0)).toBe(true);
+  });
+
   it("finds the changes that skerry bench compare finds", () => {
     const want = JSON.parse(sample("changes.json")) as {
       Case: string;

@@ -5,11 +5,11 @@ export interface Figure {
   place: string;
   unit: string;
   better: "lower" | "higher";
-  /** value is the mean, or the median where the benchmark tells that alone. Nothing: skip says why. */
+  /** value is the median; of reports from before there was one form for all, the mean where they have it. Nothing: skip says why. */
   value?: number;
   /** median of the samples, where the report has them or tells it. */
   median?: number;
-  /** low and high bound the value; sure says that it is the 95 % interval of the mean, and not half the quartiles' distance to each side. */
+  /** low and high bound the value; sure says that it is its 95 % interval, and not half the quartiles' distance to each side. */
   low?: number;
   high?: number;
   sure?: boolean;
@@ -299,7 +299,39 @@ function ofSchedule(d: Obj): Pick<Report, "figures" | "notes"> {
   return { figures, notes: list(d.notInIt).map((n) => "Not in the times: " + n) };
 }
 
+/** ofReport reads what all benchmarks write now: a figure there is a figure here. */
+function ofReport(d: Obj): Pick<Report, "figures" | "notes"> {
+  const quiet = obj(d.quiet);
+  const notes: string[] = [];
+  if (!d.quiet) notes.push("Nobody knows whether the machine was quiet");
+  else if (quiet.notQuiet) notes.push("Not in quiet: " + str(quiet.notQuiet));
+  for (const m of arr(d.disturbed))
+    notes.push(`Round ${num(m.round) ?? 0} was disturbed and does not count: ${str(m.by)}`);
+  notes.push(...list(d.notes));
+  for (const p of arr(d.places)) if (p.skip) notes.push(`${str(p.name)} was not run: ${str(p.skip)}`);
+  const figures = arr(d.figures).map((f): Figure => {
+    const v = obj(f.value);
+    return {
+      id: str(f.group) ? `${str(f.group)} · ${str(f.name)}` : str(f.name),
+      group: str(f.group) || str(f.name).split(".")[0]!,
+      place: str(f.place),
+      unit: str(f.unit),
+      better: f.better === "higher" ? "higher" : "lower",
+      value: num(v.value),
+      median: num(f.quantile) ? undefined : num(v.value),
+      low: num(v.low),
+      high: num(v.high),
+      sure: true,
+      n: num(v.n) ?? 0,
+      against: times(f.against),
+      skip: str(f.skip) || undefined,
+    };
+  });
+  return { figures, notes };
+}
+
 const readers: Record<string, [title: string, read: (d: Obj) => Pick<Report, "figures" | "notes">]> = {
+  "skerry.bench/1": ["", ofReport],
   "skerry.bench.runtime/1": ["Runtimes on a device", ofRuntime],
   "skerry.bench.interference/1": ["Interference of neighbours", ofInterference],
   "skerry.bench.interference/2": ["Interference of neighbours", ofInterference],
@@ -337,7 +369,7 @@ export function parseReport(name: string, text: string): Report {
   return {
     name,
     kind,
-    title: reader[0],
+    title: reader[0] || str(d.title),
     began: str(d.began) || undefined,
     seconds: num(d.seconds) ?? num(d.duration),
     machine,

@@ -294,8 +294,8 @@ function Figures({ list }: { list: Figure[] }) {
       </div>
       {list.length > most && <Text size="sm">The first {most.toLocaleString()} are shown; search for the others.</Text>}
       <Text size="sm" c="dimmed" mt="sm">
-        Value is the mean with its 95 % interval, or, where quartiles are named, the median. Of runtimes the last column
-        is the gain against the bare machine: less than 0 is a loss.
+        Value is the median with its 95 % interval; in older files the mean, or, where quartiles are named, the median
+        with these. Of runtimes the last column is the gain against the bare machine: less than 0 is a loss.
       </Text>
     </>
   );

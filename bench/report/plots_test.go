@@ -1,4 +1,4 @@
-package bench
+package report
 
 import (
 	"image/color"
@@ -36,7 +36,9 @@ func TestPNG(t *testing.T) {
 	if err := p.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Write(t.Context(), map[string]string{"bars": BarPlot("Title", "note", "unit", []string{"only"}, []Bars{{Name: "x", Values: []float64{5}}}, 0, "")}); err != nil {
+	c := Chart{Title: "Title", Note: "note", YLabel: "unit", Ticks: []string{"only"},
+		Series: []Series{{Name: "x", Bars: true, Points: [][2]float64{{0, 5}}}}}
+	if err := p.Write(t.Context(), map[string]string{"bars": c.SVG()}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(filepath.Join(dir, "bars.png"))

@@ -1,4 +1,4 @@
-package bench
+package report
 
 import (
 	"context"
@@ -15,10 +15,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/quiet"
 )
 
-// Saved is how a command writes its reports, keeps them while it measures, and goes on from one: the flags -o, --out
-// and, with Read, --resume.
+// Saved is how a command waits for a quiet machine, writes its reports, keeps them while it measures, and goes on from
+// one: the flags --no-wait, --max-wait, -o, --out and, with Read, --resume.
 type Saved[R any] struct {
 	Ways map[string]func(*R, io.Writer) error // by the word for -o; one is "table", and "json" is what files have
 	Read func(io.Reader) (*R, error)          // nil: it does not go on from reports
@@ -28,6 +29,18 @@ type Saved[R any] struct {
 
 	output, file, from string
 	plots              Plots
+	quiet              quiet.Options
+}
+
+// Saves is that of reports.
+func Saves() *Saved[Report] {
+	return &Saved[Report]{Ways: Ways(), Drawings: (*Report).Drawings, SVG: "svg"}
+}
+
+// Ways are those to write a report, by the word for -o.
+func Ways() map[string]func(*Report, io.Writer) error {
+	return map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "markdown": (*Report).WriteMarkdown,
+		"json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}
 }
 
 // Add adds the flags; each is what a report is kept after.
@@ -40,19 +53,23 @@ func (s *Saved[R]) Add(fs *pflag.FlagSet, each string) {
 	if s.Drawings != nil {
 		s.plots.Add(fs, s.SVG)
 	}
+	s.quiet.Add(fs)
 }
 
 // words lists the ways to write, the table first and the page last.
 func (s *Saved[R]) words() string {
-	order := []string{"table", "json", "csv", "html"}
+	order := []string{"table", "markdown", "json", "csv", "html"}
 	list := slices.SortedFunc(maps.Keys(s.Ways), func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
 }
 
-// Check refuses a word for -o that is not known, and plots that cannot be written, before anything is measured.
+// Check refuses a word for -o that is not known, waits that cannot be, and plots that cannot be written, before anything is measured.
 func (s *Saved[R]) Check() error {
 	if s.Ways[s.output] == nil {
 		return skerry.Errorf(skerry.CodeInvalid, "--output %q is not known", s.output).WithHint("use %s", s.words())
+	}
+	if err := s.quiet.Check(); err != nil {
+		return err
 	}
 	return s.plots.Check()
 }
@@ -62,6 +79,7 @@ type Measuring[R any] struct {
 	Resume   *R             // the report to go on from; nil: none
 	Keep     func(*R) error // keeps one; nil: nobody wants it
 	Progress func(string)   // tells what is being done, on the command's standard error
+	Quiet    *quiet.Watch   // to begin with where it is ready to measure, and to end each round with
 }
 
 // Run measures until Ctrl-C or SIGTERM, keeps the report if that is asked for, and writes it as it is asked for. What
@@ -75,7 +93,8 @@ func (s *Saved[R]) Run(cmd *cobra.Command, measure func(context.Context, Measuri
 	}
 	ctx, stop := Interruptible(cmd.Context())
 	defer stop()
-	r, err := measure(ctx, Measuring[R]{resume, keep, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }})
+	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
+	r, err := measure(ctx, Measuring[R]{resume, keep, say, quiet.New(s.quiet, say)})
 	if err != nil {
 		return err
 	}

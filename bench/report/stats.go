@@ -1,11 +1,9 @@
-package device
+package report
 
 import (
 	"math"
 	"math/rand/v2"
 	"slices"
-
-	"skerry.dev/skerry/bench"
 )
 
 // Summary is what is told of the samples of a case in one place.
@@ -51,7 +49,7 @@ func Summarise(samples []float64) Summary {
 		}
 		means[i] = mean(draw)
 	}
-	s.Low, s.High = bench.Quantile(means, 0.025), bench.Quantile(means, 0.975)
+	s.Low, s.High = Quantile(means, 0.025), Quantile(means, 0.975)
 	return s
 }
 
@@ -78,7 +76,7 @@ func Compare(better string, bare, measured []float64) *Overhead {
 		}
 		values[i] = loss(b, m)
 	}
-	o.Low, o.High = bench.Quantile(values, 0.025), bench.Quantile(values, 0.975)
+	o.Low, o.High = Quantile(values, 0.025), Quantile(values, 0.975)
 	o.Significant = n > 2 && (o.Low > 0 || o.High < 0)
 	return o
 }
@@ -91,8 +89,8 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// relative is how many times as long work takes in a place as on the bare machine, as the geometric mean over cases; 0 for none.
-func relative(overheads []*Overhead) float64 {
+// Relative is how many times as long work takes in a place as on the bare machine, as the geometric mean over cases; 0 for none.
+func Relative(overheads []*Overhead) float64 {
 	sum, n := 0.0, 0
 	for _, o := range overheads {
 		if o != nil && o.Percent > -100 {

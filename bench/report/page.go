@@ -1,4 +1,4 @@
-package bench
+package report
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:78rem;padding
 table{border-collapse:collapse;width:100%;margin:.5rem 0 2rem}th,td{text-align:left;padding:.2rem .6rem;border-bottom:1px solid #8885;vertical-align:top}
 td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}small{opacity:.75}
 svg{width:100%;max-width:820px;height:auto;display:block}
+.key span{display:inline-block;margin-right:1.2rem}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
 .warn{border-left:4px solid #d1495b;padding-left:.8rem}
 @media print{body{margin:0;max-width:none}tr,svg{break-inside:avoid}}`
 
@@ -69,12 +70,12 @@ func (p *Page) Facts(title string, m map[string]string) {
 
 // Bars adds a plot of one bar for each name. Low and high, where given, are the ends of intervals.
 func (p *Page) Bars(title, unit, note string, names []string, values, low, high []float64) {
-	c := chart{title: title, note: note, yLabel: unit, ticks: names}
-	s := series{name: title, bars: true, low: low, high: high}
+	c := Chart{Title: title, Note: note, YLabel: unit, Ticks: names}
+	s := Series{Name: title, Bars: true, Low: low, High: high}
 	for i, v := range values {
-		s.points = append(s.points, [2]float64{float64(i), v})
+		s.Points = append(s.Points, [2]float64{float64(i), v})
 	}
-	c.series = []series{s}
+	c.Series = []Series{s}
 	p.draw(&c)
 }
 
@@ -86,18 +87,18 @@ type Line struct {
 
 // Lines adds a plot of lines.
 func (p *Page) Lines(title, x, y, note string, lines []Line) {
-	c := chart{title: title, note: note, xLabel: x, yLabel: y}
+	c := Chart{Title: title, Note: note, XLabel: x, YLabel: y}
 	for _, l := range lines {
-		c.series = append(c.series, series{name: l.Name, points: l.Points})
+		c.Series = append(c.Series, Series{Name: l.Name, Points: l.Points})
 	}
 	p.draw(&c)
 }
 
 // draw adds a plot, and keeps it by its title in small letters and digits.
-func (p *Page) draw(c *chart) {
-	drawing := c.svg()
+func (p *Page) draw(c *Chart) {
+	drawing := c.SVG()
 	p.Raw(drawing)
-	words := strings.FieldsFunc(strings.ToLower(c.title), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	words := strings.FieldsFunc(strings.ToLower(c.Title), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	base := strings.Join(words, "-")
 	name := base
 	for n := 2; p.drawn[name] != ""; n++ {
