@@ -96,16 +96,7 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 		return limit, true // their end comes back here
 	}
 	if limit == want {
-		r.EndedAt, r.Canary = now, false
-		rs.Look(a.Key()) // others may wait for it
-		rs.saveApp(a, fx)
-		runs := want
-		for _, i := range current {
-			if r.ails(i) && !i.settled() {
-				runs--
-			}
-		}
-		rs.appEvent(fx, now, a, s.Name, "RolledOut", "revision "+rev+" runs, "+itoa(runs)+" of "+itoa(want))
+		rs.endRollout(now, a, s.Name, r, current, want, fx)
 		return want, true
 	}
 	if r.HealthyAt.IsZero() {
@@ -134,6 +125,19 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 		itoa(want))
 	rs.Look(a.Key())
 	return min(r.Limit, want), true
+}
+
+func (rs *rollouts) endRollout(now time.Time, a *App, service string, roll *Rollout, current []*Instance, want int, fx *wire.Effects) {
+	roll.EndedAt, roll.Canary = now, false
+	rs.Look(a.Key()) // others may wait for it
+	rs.saveApp(a, fx)
+	runs := want
+	for _, i := range current {
+		if roll.ails(i) && !i.settled() {
+			runs--
+		}
+	}
+	rs.appEvent(fx, now, a, service, "RolledOut", "revision "+roll.Revision+" runs, "+itoa(runs)+" of "+itoa(want))
 }
 
 func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was *Rollout, old []*Instance, want int,
