@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 FUZZTIME ?= 20s
 BIN ?= bin
 LDFLAGS := -s -w -X main.version=$(VERSION)
-GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
 .PHONY: help deps build size install test test-systems pre-push flaky mutate timings lint demo web release bench bench-docs soak sim-long digests fuzz generate olddata clean
