@@ -33,7 +33,7 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 		switch kind {
 		case "volume":
 			how := mount.sub("volume")
-			how.without("nocopy", "as always: what the image has at that place is not copied")
+			uncopied := how.flag("nocopy", "as always: what the image has at that place is not copied")
 			how.nothingLike(nil)
 			if source == "" {
 				source = strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
@@ -48,7 +48,11 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 			if same < 0 {
 				name = volume(source, spec.Volume{Local: &spec.LocalVolume{}})
 			}
-			mount.kept("", "volumes: local, at %s", target)
+			if uncopied {
+				mount.kept("", "volumes: local, at %s", target)
+			} else {
+				mount.approx("", "volumes: local, at %s; it is empty at first: what the image has there is not copied", target)
+			}
 			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
 		case "tmpfs":
 			v := &spec.EmptyVolume{Memory: true}
