@@ -35,7 +35,8 @@ field what became of it: kept, approximated (how it differs) or refused (why). N
 compose.yaml or docker-compose.yml in the present directory.
 
 As with docker compose, variables come from the environment and from .env beside the file, and what the file refers to is read:
-env_file, extends, include, configs, and small files that are mounted.
+env_file, extends, include, configs, and small files that are mounted. The content of files goes into the manifest only from
+below the directory of the Compose file.
 
 "skerry apply" and "skerry plan" convert such files as well.
 
@@ -87,14 +88,19 @@ func composeFile(name string, stdin io.Reader) (document, error) {
 	var first error
 	for _, name := range names {
 		docs, err := readDocuments([]string{name}, stdin)
-		switch {
-		case err == nil && len(docs) > 1:
-			return document{}, skerry.Errorf(skerry.CodeInvalid, "%s has %d documents; a Compose file has one", name, len(docs))
-		case err == nil:
-			return docs[0], nil
-		case first == nil:
-			first = err
+		if err != nil {
+			if first == nil {
+				first = err
+			}
+			if skerry.AsError(err).Code == skerry.CodeNotFound {
+				continue
+			}
+			return document{}, err
 		}
+		if len(docs) > 1 {
+			err = skerry.Errorf(skerry.CodeInvalid, "%s has %d documents; a Compose file has one", name, len(docs))
+		}
+		return docs[0], err
 	}
 	return document{}, first
 }

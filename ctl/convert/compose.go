@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
@@ -75,6 +77,13 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	_, conv.files = top.named("configs")
 	_, conv.hidden = top.named("secrets")
 	names, services := top.named("services")
+	for _, name := range names {
+		for _, file := range project.Services[name].EnvFiles {
+			if why := conv.outside(file.Path); why != "" {
+				services[name].refuse("env_file", "%s", why)
+			}
+		}
+	}
 	taken := map[string]string{}
 	for _, name := range names {
 		label := Name(name)
@@ -237,14 +246,16 @@ func (conv *compose) service(name string, from *fields) spec.ServiceSpec {
 	conv.secrets(from, &svc)
 	conv.health(from, &svc)
 	conv.deploy(from, &svc)
-	if arch, ok := strings.CutPrefix(from.text("platform", ""), "linux/"); ok {
-		arch, _, _ = strings.Cut(arch, "/")
-		svc.Placement.Arch = []string{arch}
-		from.kept("platform", "placement.arch")
+	if platform := from.text("platform", ""); platform != "" {
+		if arch, ok := strings.CutPrefix(platform, "linux/"); ok {
+			arch, _, _ = strings.Cut(arch, "/")
+			svc.Placement.Arch = []string{arch}
+			from.kept("platform", "placement.arch")
+		} else {
+			from.refuse("platform", "workers run Linux")
+		}
 	}
-	if from.has("profiles") {
-		from.take("profiles")
-	}
+	from.take("profiles") // one of them is active, or there is none
 	for key, why := range shared {
 		if v, ok := from.take(key); ok && !empty(v) {
 			from.approx(key, "%s", why)
@@ -281,16 +292,24 @@ func (conv *compose) security(from *fields, svc *spec.Security) {
 
 // ports takes the ports that are published, and those that are only exposed.
 func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
-	seen := map[string]bool{}
 	put := func(port, host int, protocol string) {
 		if protocol == "tcp" {
 			protocol = ""
 		}
-		if key := fmt.Sprint(port, protocol, host); !seen[key] {
-			seen[key] = true
-			seen[fmt.Sprint(port, protocol, 0)] = true
-			svc.Ports = append(svc.Ports, spec.Port{Port: port, HostPort: host, Protocol: protocol})
+		same := func(p spec.Port) bool {
+			return p.Port == port && p.Protocol == protocol && (host == 0 || p.HostPort == host)
 		}
+		if slices.ContainsFunc(svc.Ports, same) {
+			return
+		}
+		name, times := "", 1
+		for _, p := range svc.Ports {
+			if p.Port == port && p.Protocol == protocol { // it is published more than once
+				times++
+				name = fmt.Sprintf("%s-%d-%d", cmp.Or(protocol, "tcp"), port, times)
+			}
+		}
+		svc.Ports = append(svc.Ports, spec.Port{Name: name, Port: port, HostPort: host, Protocol: protocol})
 	}
 	for _, pub := range from.each("ports") {
 		target, published, host := pub.number("target", ""), pub.text("published", ""), pub.text("host_ip", "")
@@ -301,12 +320,12 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 			pub.refuse("target", "there is none")
 			continue
 		}
-		var number int
-		switch _, err := fmt.Sscanf(published+" ", "%d ", &number); {
+		number, err := strconv.Atoi(published)
+		switch {
 		case published == "":
 			number = -1
 			pub.kept("", "ports: a port that the worker chooses")
-		case err != nil || strings.Contains(published, "-"):
+		case err != nil:
 			pub.refuse("published", "%q is not one port", published)
 			continue
 		case host == "127.0.0.1" || host == "::1":
@@ -322,8 +341,8 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 	}
 	for i, text := range from.texts("expose", "ports") {
 		port, protocol, _ := strings.Cut(text, "/")
-		var number int
-		if _, err := fmt.Sscanf(port+" ", "%d ", &number); err != nil {
+		number, err := strconv.Atoi(port)
+		if err != nil {
 			from.refuse(fmt.Sprintf("expose[%d]", i), "%q is not one port", text)
 			continue
 		}
@@ -361,7 +380,11 @@ func (conv *compose) reach(from *fields, svc *spec.ServiceSpec) {
 	if !outside {
 		svc.Egress = &spec.Egress{}
 	}
-	if mode := from.text("network_mode", ""); mode != "" && mode != "bridge" && mode != "default" {
+	switch from.text("network_mode", "") {
+	case "":
+	case "bridge", "default":
+		from.kept("network_mode", "as without it: a network of its own")
+	default:
 		from.refuse("network_mode", "%s", refusals["network_mode"])
 	}
 }

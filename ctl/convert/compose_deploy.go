@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"skerry.dev/skerry/spec"
@@ -180,9 +181,10 @@ func (conv *compose) restart(from, given *fields, svc *spec.ServiceSpec) {
 	if n := given.number("max_attempts", "restart.maxAttempts"); n != nil {
 		svc.Restart.MaxAttempts = n
 	} else if most != "" {
-		var n int
-		if _, err := fmt.Sscan(most, &n); err == nil {
+		if n, err := strconv.Atoi(most); err == nil {
 			svc.Restart.MaxAttempts = &n
+		} else {
+			from.refuse("restart", "%q is not a number of attempts", most)
 		}
 	}
 	svc.Restart.Backoff = given.duration("delay", "restart.backoff")

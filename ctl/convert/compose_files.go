@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/docker/go-units"
+
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 )
 
@@ -74,9 +78,22 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 		mount.without("consistency", "left out: it is of Docker Desktop")
 		mount.nothingLike(nil)
 	}
-	for _, text := range from.texts("tmpfs", "volumes: empty, in memory") {
-		path, _, _ := strings.Cut(text, ":")
-		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: volume(path, spec.Volume{Empty: &spec.EmptyVolume{Memory: true}}), Path: path})
+	for i, text := range from.texts("tmpfs", "") {
+		at := fmt.Sprintf("tmpfs[%d]", i)
+		from.kept(at, "volumes: empty, in memory")
+		path, options, _ := strings.Cut(text, ":")
+		empty := &spec.EmptyVolume{Memory: true}
+		for option := range strings.SplitSeq(options, ",") {
+			size, is := strings.CutPrefix(option, "size=")
+			n, err := units.RAMInBytes(size)
+			switch {
+			case is && err == nil:
+				empty.Size = skerry.Bytes(n)
+			case option != "":
+				from.approx(at, "the option %s is left out", option)
+			}
+		}
+		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: volume(path, spec.Volume{Empty: empty}), Path: path})
 	}
 }
 
@@ -97,7 +114,7 @@ func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target s
 	fi, err := os.Stat(source)
 	switch {
 	case conv.dir == "":
-		mount.refuse("source", "files beside the manifest are not known here: convert the file where it is")
+		mount.refuse("source", "%s", conv.outside(source))
 	case strings.HasSuffix(source, "docker.sock"):
 		mount.refuse("source", "workers have no Docker daemon")
 	case err != nil:
@@ -114,7 +131,7 @@ func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target s
 		mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image, or mount it read-only",
 			filepath.Base(source))
 	default:
-		files, why := configFiles(source, target)
+		files, why := conv.configFiles(source, target)
 		if why != "" {
 			mount.refuse("source", "%s", why)
 			return
@@ -134,12 +151,32 @@ func bare(dir string) bool {
 	return err == nil && len(entries) == 0
 }
 
+// outside says why a file may not be read, which is beside or below the Compose file otherwise: what a stranger's file names elsewhere on
+// this machine, such as a key, would leave it with the manifest.
+func (conv *compose) outside(file string) string {
+	dir, err := filepath.EvalSymlinks(conv.dir)
+	if conv.dir == "" || err != nil {
+		return "files beside the manifest are not known here: convert the file where it is"
+	}
+	real, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err.Error()
+	}
+	if rest, err := filepath.Rel(dir, real); err != nil || !filepath.IsLocal(rest) {
+		return filepath.Base(file) + " is not below the directory of the file, and would leave this machine: copy it there if it should"
+	}
+	return ""
+}
+
 // configFiles reads a file, or the files below a directory, for a place in containers. why says why that cannot be.
-func configFiles(source, target string) (out []spec.ConfigFile, why string) {
+func (conv *compose) configFiles(source, target string) (out []spec.ConfigFile, why string) {
 	total := 0
 	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
+		}
+		if why := conv.outside(path); why != "" {
+			return errors.New(why)
 		}
 		fi, err := os.Stat(path)
 		if err != nil {
@@ -200,7 +237,7 @@ func (conv *compose) configs(from *fields, svc *spec.ServiceSpec) {
 		case content != "":
 			file.Content = content
 		case def.m["file"] != nil:
-			files, why := configFiles(fmt.Sprint(def.m["file"]), target)
+			files, why := conv.configFiles(fmt.Sprint(def.m["file"]), target)
 			if why != "" || len(files) != 1 {
 				use.refuse("source", "%s", why)
 				continue

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -95,6 +98,7 @@ secrets: {s: {environment: HOME}}
 		"logging: {driver: syslog}", "mac_address: 02:42:ac:11:65:43", "mem_limit: 1g",
 		"mem_reservation: 1g", "mem_swappiness: 5", "memswap_limit: 2g",
 		"network_mode: host", "oom_kill_disable: true", "oom_score_adj: 5", "pid: host", "pids_limit: 10", "platform: linux/arm64",
+		"platform: windows/amd64",
 		"ports: ['80:80']", "privileged: true", "pull_policy: always", "read_only: true", "runtime: runc", "scale: 2", "secrets: [s]",
 		"security_opt: ['label:disable']", "shm_size: 1g", "stdin_open: true",
 		"stop_grace_period: 5s", "stop_signal: SIGINT", "storage_opt: {size: 1G}",
@@ -114,6 +118,48 @@ secrets: {s: {environment: HOME}}
 			return strings.HasPrefix(f.Path, "services.web."+key) && (f.Note != "" || f.Verdict == Kept)
 		}) && key != "x-mine" {
 			t.Errorf("%s has no verdict: %v", line, r.Fields)
+		}
+	}
+}
+
+// Each port is published, however their numbers look side by side, and the options of a file system in memory are not lost.
+func TestPortsAndMemory(t *testing.T) {
+	const file = "services: {web: {image: x, restart: always, ports: ['8080:80', '80:8080', '80'], expose: ['80']," +
+		" tmpfs: '/run:size=1m,mode=1777'}}"
+	r, err := Compose(t.Context(), []byte(file), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := r.App.Spec.Services[0]
+	want := []spec.Port{{Port: 80, HostPort: 8080}, {Port: 8080, HostPort: 80}, {Name: "tcp-80-2", Port: 80, HostPort: -1}}
+	if !slices.Equal(web.Ports, want) {
+		t.Errorf("the ports are %+v, expected %+v", web.Ports, want)
+	}
+	if size := web.Volumes[0].Empty.Size; size != skerry.MiB || r.Count(Approximated) != 1 {
+		t.Errorf("its memory is %s, and the report says %+v", size, r.Fields)
+	}
+}
+
+// What a stranger's file names elsewhere on this machine does not come along: neither by its path, nor by a link, nor as variables.
+func TestFilesElsewhereStay(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(elsewhere, []byte("PRIVATE=key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"volumes: ['" + elsewhere + ":/key:ro']", "volumes: ['./link:/key:ro']", "env_file: '" + elsewhere + "'",
+		"configs: [c]"} {
+		file := fmt.Appendf(nil, "services: {web: {image: x, restart: always, %s}}\nconfigs: {c: {file: %q}}\n", field, elsewhere)
+		for _, at := range []string{dir, ""} {
+			r, err := Compose(t.Context(), file, Options{Dir: at})
+			if at == "" && err != nil {
+				continue // a path beside it leads nowhere
+			}
+			if r == nil || r.Count(Refused) != 1 || len(r.App.Spec.Services[0].Config) > 0 {
+				t.Errorf("%s, read in %q: %v, %+v", field, at, err, r)
+			}
 		}
 	}
 }
