@@ -83,7 +83,8 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("instances behind %s were not asked alike: %+v", name, f)
 		}
 	}
-	if f := n.Find("200 service addresses of three instances each", "all lead elsewhere", ""); f == nil || f.Value.N != 3 || f.Value.Value <= 0 {
+	const group = "200 service addresses of three instances each"
+	if f := n.Find(group, "all lead elsewhere", ""); f == nil || f.Value.N != 3 || f.Value.Value <= 0 {
 		t.Errorf("tables of addresses took %+v", f)
 	}
 	var out bytes.Buffer

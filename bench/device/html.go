@@ -31,7 +31,8 @@ func (r *Report) WriteHTML(out io.Writer) error {
 	if r.Quick {
 		p.Text(", with a tenth of the work of each case")
 	}
-	p.Text(". All places took turns in each round. In each row: the mean, the relative standard deviation, and the loss against the bare machine (less than 0; a gain is more), in the plot with its 95 % interval. Small figures may be chance.")
+	p.Text(". All places took turns in each round. In each row: the mean, the relative standard deviation, and the loss against " +
+		"the bare machine (less than 0; a gain is more), in the plot with its 95 % interval. Small figures may be chance.")
 	p.Raw("</p>")
 	for _, line := range r.remarks() {
 		p.Element(`p class="warn"`, line)
@@ -94,7 +95,8 @@ func (r *Report) WriteHTML(out io.Writer) error {
 		p.Raw("</table>")
 	}
 	if len(r.Footprints) > 0 {
-		p.Raw("<h2>Memory</h2><p>What idle instances take of the memory that is available, each.</p><table><tr><th>place</th><th>instances</th><th>MiB</th></tr>")
+		p.Raw("<h2>Memory</h2><p>What idle instances take of the memory that is available, each.</p>" +
+			"<table><tr><th>place</th><th>instances</th><th>MiB</th></tr>")
 		for _, f := range r.Footprints {
 			if f.Summary == nil {
 				reasons = append(reasons, fmt.Sprintf("%d idle instances in %s: %s", f.Instances, f.Place, f.Skip))
@@ -109,7 +111,8 @@ func (r *Report) WriteHTML(out io.Writer) error {
 		p.Raw("</table>")
 	}
 	if len(r.Reached) > 0 {
-		p.Raw("<h2>Reach</h2><p>Which system calls of the host a program that does one of everything reaches, or has its machine make.</p><table><tr><th>place</th><th>calls</th><th></th></tr>")
+		p.Raw("<h2>Reach</h2><p>Which system calls of the host a program that does one of everything reaches, or has its machine make.</p>" +
+			"<table><tr><th>place</th><th>calls</th><th></th></tr>")
 		for _, f := range r.Reached {
 			if f.Skip != "" {
 				reasons = append(reasons, fmt.Sprintf("system calls from %s: %s", f.Place, f.Skip))
@@ -125,7 +128,8 @@ func (r *Report) WriteHTML(out io.Writer) error {
 		p.Raw("</table>")
 	}
 	if lines := r.usedLines(); len(lines) > 0 {
-		p.Raw("<h2>Processors</h2><p>What the whole machine used while a case ran, and the work that it did for that beside the bare machine.</p><ul>")
+		p.Raw("<h2>Processors</h2><p>What the whole machine used while a case ran, " +
+			"and the work that it did for that beside the bare machine.</p><ul>")
 		for _, line := range lines {
 			p.Element("li", line)
 		}
@@ -207,7 +211,8 @@ func (m *Measured) row(p *report.Page, places []Told) {
 	}
 	p.Raw("<td>")
 	if n > 0 {
-		p.Raw(fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="losses of %s">%s<line x1="%.0f" x2="%.0f" y1="0" y2="%.0f" stroke="currentColor" stroke-dasharray="2"/></svg>`,
+		p.Raw(fmt.Sprintf(`<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="losses of %s">%s`+
+			`<line x1="%.0f" x2="%.0f" y1="0" y2="%.0f" stroke="currentColor" stroke-dasharray="2"/></svg>`,
 			width, n*height, html.EscapeString(m.ID), plot, width/2, width/2, n*height))
 	}
 	p.Raw("</td></tr>")

@@ -183,7 +183,8 @@ func choose(all []Case, only []string) (out []Case, err error) {
 }
 
 func newReport(opt Options, cases []Case, tools map[string]*tool) *Report {
-	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(), Quick: opt.Quick, Rounds: opt.Rounds, Tools: map[string]string{}}
+	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(),
+		Quick: opt.Quick, Rounds: opt.Rounds, Tools: map[string]string{}}
 	for _, c := range cases {
 		r.Cases = append(r.Cases, Measured{Case: c, Results: map[string]*Result{}})
 	}

@@ -160,7 +160,8 @@ func (c *Chart) SVG() string {
 	line := func(x1, y1, x2, y2 float64, colour, extra string) {
 		fmt.Fprintf(&b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"%s/>`+"\n", x1, y1, x2, y2, colour, extra)
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g" role="img" font-family="sans-serif" font-size="12" fill="#222">`+"\n<title>%s</title>\n", chartWidth, chartHeight, chartWidth, chartHeight, html.EscapeString(c.Title))
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g" role="img" `+
+		`font-family="sans-serif" font-size="12" fill="#222">`+"\n<title>%s</title>\n", chartWidth, chartHeight, chartWidth, chartHeight, html.EscapeString(c.Title))
 	b.WriteString(`<rect width="100%" height="100%" fill="#fff"/>` + "\n")
 	text(leftMargin, 24, "start", ` font-size="15" font-weight="bold"`, c.Title)
 	for _, v := range y.marks() {
