@@ -99,7 +99,7 @@ func auditKey(n uint64) string { return fmt.Sprintf("%s%020d", recAudit, n) }
 // pruneEvery is how often records are looked at for their age.
 const pruneEvery = time.Hour
 
-// auditBatch is how many records are written at once, and auditDrop how many go for them. A commit of etcd takes 128 operations.
+// auditBatch is how many records are written in one commit, and auditDrop how many old ones go with them; what is left goes with the next.
 const (
 	auditBatch = 32
 	auditDrop  = 64
@@ -199,7 +199,7 @@ func (p *People) commitAudit(ctx context.Context, batch []*auditEntry) error {
 	if limits.Age <= 0 {
 		limits.Age = 90 * 24 * time.Hour
 	}
-	first, last, head := max(a.first, 1), a.last, a.head
+	first, last, head, pruned := max(a.first, 1), a.last, a.head, a.pruned
 	var ops []store.Op
 	for _, entry := range batch {
 		entry.record.Seq, entry.record.Prev = last+1, head
@@ -220,20 +220,22 @@ func (p *People) commitAudit(ctx context.Context, batch []*auditEntry) error {
 		drop()
 	}
 	if now := p.cfg.Now(); a.steady.Enough(now) && now.Sub(a.pruned) > pruneEvery {
-		for first < last && len(ops) < 1024 {
+		aged := func() bool {
 			rec, err := p.cfg.Store.Get(ctx, p.cfg.Prefix+auditKey(first))
 			var old AuditRecord
-			if err == nil && readAudit(rec.Value, &old) == nil && now.Sub(old.At) <= limits.Age {
-				break
-			}
+			return err != nil || readAudit(rec.Value, &old) != nil || now.Sub(old.At) > limits.Age
+		}
+		for first < last && len(ops) < len(batch)+auditDrop && aged() {
 			drop()
 		}
-		a.pruned = now
+		if len(ops) < len(batch)+auditDrop {
+			pruned = now
+		}
 	}
 	if _, err := p.cfg.Store.Commit(ctx, ops); err != nil && !p.kept(ctx, ops[len(batch)-1]) {
 		return err // if they are there nevertheless, the next batch finds its number taken
 	}
-	a.first, a.last, a.head = first, last, head
+	a.first, a.last, a.head, a.pruned = first, last, head, pruned
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"skerry.dev/skerry/store"
 )
@@ -346,4 +347,42 @@ func FuzzAuditMark(f *testing.F) {
 			t.Errorf("%q is read as %v, and that as %v, %v", s, m, again, err)
 		}
 	})
+}
+
+// commitSizes notes how many operations each commit had.
+type commitSizes struct {
+	store.Store
+	largest int
+}
+
+func (c *commitSizes) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	c.largest = max(c.largest, len(ops))
+	return c.Store.Commit(ctx, ops)
+}
+
+// Hundreds of records that are too old go with those that come, a bounded number with each.
+func TestOldAuditGoesInParts(t *testing.T) {
+	inner, _ := store.Open(t.Context(), "memory:", store.Options{})
+	defer inner.Close()
+	st := &commitSizes{Store: inner}
+	c := &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	p, err := OpenPeople(t.Context(), PeopleConfig{Site: "root", Store: st, Argon2: quick(), Now: c.Now,
+		Audit: AuditLimits{Records: 1000, Age: 24 * time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		p.Audit(t.Context(), AuditRecord{User: "ada"})
+	}
+	c.pass(25 * time.Hour)
+	for range 300/auditDrop + 1 {
+		p.Audit(t.Context(), AuditRecord{User: "eve"})
+	}
+	list, err := p.AuditRecords(t.Context(), 0, func(r *AuditRecord) bool { return r.User == "ada" })
+	if err != nil || len(list) != 0 {
+		t.Errorf("%d old ones are left, %v", len(list), err)
+	}
+	if st.largest > auditBatch+auditDrop {
+		t.Errorf("a commit had %d operations", st.largest)
+	}
 }

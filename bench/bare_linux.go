@@ -34,8 +34,11 @@ func newBare(runtime, program string) (*bare, error) {
 	b := &bare{dir: dir, runtime: runtime}
 	root := filepath.Join(dir, "rootfs")
 	data, err := os.ReadFile(program)
-	if err == nil {
-		err = os.Mkdir(root, 0o755)
+	// What the runtime would make to mount there: two that start at once would get in each other's way.
+	for _, mount := range []string{"", "dev", "proc", "sys"} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(root, mount), 0o755)
+		}
 	}
 	if err == nil {
 		err = files.Program(filepath.Join(root, "program"), bytes.NewReader(data), 0o755)

@@ -42,29 +42,56 @@ func (a *app) applyCommand() *cobra.Command {
 	var how foreign
 	var output string
 	var expect uint64
-	cmd := &cobra.Command{Use: "apply -f FILE", Short: "Create or update applications from manifests", Args: cobra.NoArgs,
+	dryRun := ""
+	cmd := &cobra.Command{Use: "apply FILE... | apply -f FILE", Short: "Create or update applications from manifests",
 		Long:    "Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold\nseveral manifests, separated by ---. A Compose file is converted first (skerry convert).\n" + exitHelp,
 		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			opt.Expect = skerry.Generation(expect)
-			docs, err := readDocuments(files, cmd.InOrStdin())
+			docs, err := readDocuments(append(files, args...), cmd.InOrStdin())
 			if err == nil {
 				err = how.native(cmd, docs)
 			}
 			if err != nil {
 				return err
 			}
-			return a.apply(cmd, c, docs, opt, &waiting, output)
-		})}
+			switch dryRun {
+			case "", "none":
+			case "server":
+				opt.DryRun = true
+			case "client":
+				return a.checkOnly(cmd, docs)
+			default:
+				return skerry.Errorf(skerry.CodeInvalid, "--dry-run %q", dryRun).WithHint("it is server, client or none")
+			}
+			return a.run(func(cmd *cobra.Command, c *api.Client, _ []string) error {
+				return a.apply(cmd, c, docs, opt, &waiting, output)
+			})(cmd, nil)
+		}}
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
 	fs.BoolVar(&opt.Register, "register", false, "store only; deploy later with skerry deploy")
-	fs.BoolVar(&opt.DryRun, "dry-run", false, "validate only; change nothing")
+	fs.StringVar(&dryRun, "dry-run", "", "validate only, and change nothing: by the server, or without asking it: client")
+	fs.Lookup("dry-run").NoOptDefVal = "server"
 	fs.Uint64Var(&expect, "expect-generation", 0, "fail unless the application is at this generation")
 	how.add(cmd)
 	outputFlag(cmd, &output)
 	waiting.add(cmd)
 	return cmd
+}
+
+// checkOnly says of each manifest whether it is valid, as far as that can be said without a server.
+func (a *app) checkOnly(cmd *cobra.Command, docs []document) error {
+	var errs []error
+	for _, doc := range docs {
+		app, err := doc.manifestOf(a.namespace())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is valid (the server was not asked)\n", a.short(app.Key()))
+	}
+	return joinErrors(cmd, errs)
 }
 
 // appliedDoc is what became of one document.

@@ -184,24 +184,29 @@ func (how *foreign) names(ctx context.Context, docs []document) error {
 
 // native puts manifests in the place of documents of other orchestrators, and says what became of their fields.
 func (how *foreign) native(cmd *cobra.Command, docs []document) error {
-	for i := range docs {
-		if convert.Detect(docs[i].yaml) != convert.FormatCompose {
-			continue
-		}
-		result, err := how.convert(cmd.Context(), &docs[i])
-		if result != nil {
-			how.tell(cmd.ErrOrStderr(), &docs[i], result)
-		}
-		if err != nil {
-			return err
-		}
-		text, err := json.Marshal(result.App)
-		if err == nil {
-			docs[i].yaml, err = yaml.JSONToYAML(text)
-		}
-		if err != nil {
+	for n := range docs {
+		if err := how.nativeOne(cmd, &docs[n]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (how *foreign) nativeOne(cmd *cobra.Command, doc *document) error {
+	if convert.Detect(doc.yaml) != convert.FormatCompose {
+		return doc.check()
+	}
+	result, err := how.convert(cmd.Context(), doc)
+	if result != nil {
+		how.tell(cmd.ErrOrStderr(), doc, result)
+	}
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(result.App)
+	if err == nil {
+		doc.line = 0
+		doc.yaml, err = yaml.JSONToYAML(text)
+	}
+	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
 )
 
 // Groups of commands in the help.
@@ -57,21 +58,28 @@ func New(opt Options) *cobra.Command {
 	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace to use instead of the context's")
 	root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.RegisterFlagCompletionFunc("namespace", a.completeKind("namespace"))
-	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.planCommand(), a.convertCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(),
-		a.logsCommand(), a.execCommand(),
+	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.diffCommand(), a.planCommand(), a.convertCommand(),
+		a.runCommand(), a.editCommand(), a.setCommand(), a.labelCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(),
+		a.logsCommand(), a.execCommand(), a.cpCommand(),
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(),
 		a.eventsCommand(), a.waitCommand(), a.topCommand(), a.imageCommand(), a.volumeCommand()})
 	addGroup(root, groupPeople, []*cobra.Command{a.loginCommand(), a.logoutCommand(), a.whoamiCommand(), a.passwdCommand(), a.contextCommand(),
 		a.totpCommand(), a.userCommand(), a.orgCommand(), a.namespaceCommand(), a.certificateCommand(), a.secretCommand(), a.accessTokenCommand(),
 		a.auditCommand()})
 	addGroup(root, groupOperate, []*cobra.Command{a.adoptCommand(), a.cordonCommand(), a.uncordonCommand(), a.drainCommand(),
-		a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(), a.versionCommand()})
+		a.rebalanceCommand(), a.upgradeCommand(), a.localCommand(), a.tokenCommand(), a.memberCommand(), a.doctorCommand(),
+		a.versionCommand(), manCommand(root)})
+	completionInstall(root)
 	for _, c := range opt.Roles {
 		if c.Name() == "worker" {
 			c.AddCommand(a.workerCommands()...)
 		}
 	}
 	addGroup(root, groupRoles, opt.Roles)
+	root.Annotations = map[string]string{}
+	for name, here := range commandsElsewhere {
+		root.Annotations[console.Elsewhere+name] = here
+	}
 	return root
 }
 

@@ -81,8 +81,13 @@ func execIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, opt ap
 		}()
 	}
 	res, err := readExec(conn, console.Raw(cmd.OutOrStdout()), console.Raw(cmd.ErrOrStderr())) // the program's own terminal
+	return ended(cmd.Context(), id, res, err)
+}
+
+// ended says how a command inside an instance ended.
+func ended(ctx context.Context, id skerry.InstanceID, res execstream.Result, err error) error {
 	switch {
-	case cmd.Context().Err() != nil:
+	case ctx.Err() != nil:
 		return &console.Exit{Code: 130}
 	case err != nil:
 		return skerry.Errorf(skerry.CodeUnavailable, "the connection to %s was lost before the command ended: %w", id, err).

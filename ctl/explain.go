@@ -20,15 +20,20 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	var format string
 	var schema bool
-	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE",
-		Short: "Show why an instance was placed where it is, or why it could not be placed", Args: cobra.MaximumNArgs(1),
+	cmd := &cobra.Command{Use: "explain INSTANCE|APP/SERVICE|FIELD",
+		Short: "Show why an instance was placed where it is, or what a field of manifests means", Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLogs,
-		Long:              "Show why an instance was placed where it is, or why it could not be placed: the decision of the role you ask, why\ncandidates were ruled out and what would help. With --schema, print the JSON Schema of manifests.",
-		Example:           "  skerry explain shop/front\n  skerry explain --schema > application.json",
+		Long: `Show why an instance was placed where it is, or why it could not be placed: the decision of the role you ask, why
+candidates were ruled out and what would help. Of a FIELD of manifests, such as spec.services.probes, show what it means and
+which fields are in it. With --schema, print the JSON Schema of manifests.`,
+		Example: "  skerry explain shop/front\n  skerry explain spec.services.probes.readiness\n  skerry explain --schema > application.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				_, err := cmd.OutOrStdout().Write(spec.ApplicationSchema())
 				return err
+			}
+			if len(args) == 1 && isField(args[0]) {
+				return explainField(cmd.OutOrStdout(), args[0])
 			}
 			if len(args) == 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "an instance or a service is missing").WithHint("write `skerry explain INSTANCE` or `skerry explain APP/SERVICE`")

@@ -110,37 +110,55 @@ const (
 	formatJSON  = "json"
 	formatYAML  = "yaml"
 	formatName  = "name"
+	// formatManifest is of applications alone: their manifests, as they can be applied again.
+	formatManifest = "manifest"
+	// Those with an argument.
+	formatJSONPath = "jsonpath="
+	formatColumns  = "custom-columns="
 )
 
 // formats are the values of --output.
 var formats = []string{formatTable, formatWide, formatJSON, formatYAML, formatName}
 
 func checkFormat(s string) error {
-	for _, f := range formats {
-		if s == f || s == "" {
-			return nil
-		}
+	if s == "" || slices.Contains(formats, s) || s == formatManifest {
+		return nil
 	}
-	return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", s).WithHint("use %s", strings.Join(formats, ", "))
+	if _, err := parsePath(s); err != nil || strings.HasPrefix(s, formatJSONPath) {
+		return err
+	}
+	if _, err := parseColumns(s); err != nil || strings.HasPrefix(s, formatColumns) {
+		return err
+	}
+	return skerry.Errorf(skerry.CodeInvalid, "-o %q is not a format", s).
+		WithHint("use %s, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...", strings.Join(formats, ", "))
 }
 
 // printValue writes a value as JSON or YAML and reports whether the format is one of them.
-func printValue(w io.Writer, format string, v any) (bool, error) {
+func printValue(out io.Writer, format string, value any) (bool, error) {
 	switch format {
 	case formatJSON:
-		enc := json.NewEncoder(w)
+		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
-		return true, enc.Encode(v)
+		return true, enc.Encode(value)
 	case formatYAML:
-		data, err := json.Marshal(v)
+		data, err := json.Marshal(value)
 		if err != nil {
 			return true, err
 		}
 		// Characters that JSON may hold as they are, and YAML may not. Outside of texts there are none.
 		data = []byte(escapeRunes(string(data)))
 		if data, err = yaml.JSONToYAML(data); err == nil {
-			_, err = w.Write(data)
+			_, err = out.Write(data)
+		}
+		return true, err
+	case formatManifest:
+		return true, skerry.Errorf(skerry.CodeUnsupported, "only applications have manifests").WithHint("skerry get app NAME -o manifest")
+	}
+	if path, err := parsePath(format); path != nil || err != nil {
+		if err == nil {
+			err = path.print(out, value)
 		}
 		return true, err
 	}
@@ -270,7 +288,7 @@ func (p *pairs) add(name, value string) {
 func (p *pairs) flush() error { return p.tw.Flush() }
 
 func outputFlag(cmd *cobra.Command, o *string) {
-	cmd.Flags().StringVarP(o, "output", "o", "", "format: "+strings.Join(formats, ", "))
+	cmd.Flags().StringVarP(o, "output", "o", "", "format: "+strings.Join(formats, ", ")+", jsonpath=TEMPLATE, custom-columns=NAME:PATH,...")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	old := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -283,8 +301,8 @@ func outputFlag(cmd *cobra.Command, o *string) {
 	}
 }
 
-// printList prints items in a format; t is what they look like as a table.
-func printList[T any](cmd *cobra.Command, format string, items []T, t *table) error {
+// printList prints items in a format; shown is what they look like as a table.
+func printList[T any](cmd *cobra.Command, format string, items []T, shown *table) error {
 	out := cmd.OutOrStdout()
 	if items == nil {
 		items = []T{}
@@ -292,16 +310,19 @@ func printList[T any](cmd *cobra.Command, format string, items []T, t *table) er
 	if done, err := printValue(out, format, map[string]any{"items": items}); done {
 		return err
 	}
+	if done, err := printColumns(out, format, items, true); done || err != nil {
+		return err
+	}
 	if format == formatName {
-		for _, r := range t.rows {
+		for _, r := range shown.rows {
 			fmt.Fprintln(out, r.name)
 		}
 		return nil
 	}
-	if len(t.rows) == 0 {
+	if len(shown.rows) == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "there is nothing to show")
 		return nil
 	}
-	t.print(out, format == formatWide, true)
+	shown.print(out, format == formatWide, true)
 	return nil
 }

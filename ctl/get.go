@@ -24,7 +24,15 @@ type getFlags struct {
 	output, selector, app string
 	pkg                   string
 	fetch                 bool
+	sortBy                string
 	all, watch, noHeaders bool
+	showLabels            bool
+}
+
+// values tells whether what is asked for is what the API gives, in place of a table.
+func (f *getFlags) values() bool {
+	return slices.Contains([]string{formatJSON, formatYAML, formatManifest}, f.output) || strings.HasPrefix(f.output, formatJSONPath) ||
+		strings.HasPrefix(f.output, formatColumns)
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -38,10 +46,15 @@ func (a *app) getCommand() *cobra.Command {
 		Long: "List resources, or show some of them. KIND is one of\n\n  " + strings.Join(kinds, ", ") + `
 
 or a short form: app, svc, inst, i, cl, w, ev, ns. KIND/NAME works too. At a cluster, -o wide also shows the instances'
-workers and addresses.`,
+workers and addresses.
+
+-o manifest prints the manifests of applications without defaults, fit to be edited and applied again; "skerry apply" takes
+what -o yaml prints, too. Paths are JSONPath as in kubectl, into what -o json shows of one item.`,
 		Example: `  skerry get apps
   skerry get instances -o wide --watch
-  skerry get app shop -o yaml
+  skerry get app shop -o manifest > shop.yaml
+  skerry get instances --sort-by .restarts -o custom-columns=ID:.id,WORKER:.worker
+  skerry get app shop -o jsonpath='{.services[*].image}'
   skerry get instances -A --package 'openssl@<3.0.15'`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &flags, args) })}
 	outputFlag(cmd, &flags.output)
@@ -51,6 +64,8 @@ workers and addresses.`,
 	fs.StringVar(&flags.app, "app", "", "only of this application")
 	fs.BoolVarP(&flags.watch, "watch", "w", false, "keep running and show changes")
 	fs.BoolVar(&flags.noHeaders, "no-headers", false, "omit the heading")
+	fs.StringVar(&flags.sortBy, "sort-by", "", "order of the list: a path such as .restarts")
+	fs.BoolVar(&flags.showLabels, "show-labels", false, "show the labels of applications or workers")
 	fs.StringVar(&flags.pkg, "package", "", "only instances whose images contain this package by their SBOMs, such as openssl,\nopenssl@3.0.14 or 'openssl@>=3.0,<3.0.15'")
 	fs.BoolVar(&flags.fetch, "fetch-sboms", false, "with --package, ask the images' registries for SBOMs that are not stored")
 	return cmd
@@ -62,7 +77,7 @@ func (a *app) get(cmd *cobra.Command, client *api.Client, flags *getFlags, args 
 		kind, names = k, append([]string{name}, names...)
 	}
 	if kinds := strings.Split(kind, ","); len(kinds) > 1 {
-		if flags.watch || flags.output == formatJSON || flags.output == formatYAML {
+		if flags.watch || flags.values() {
 			return skerry.Errorf(skerry.CodeInvalid, "several kinds cannot be watched or shown as %s at once", flags.output).
 				WithHint("ask for one after the other")
 		}
@@ -96,16 +111,23 @@ func (a *app) get(cmd *cobra.Command, client *api.Client, flags *getFlags, args 
 		if err != nil {
 			return nil, err
 		}
-		return choose(ctx, client, res, items, names, flags.selector)
+		if items, err = choose(ctx, client, res, items, names, flags); err != nil {
+			return nil, err
+		}
+		return items, sortBy(items, flags.sortBy)
 	}
 	if flags.watch {
+		if flags.values() && flags.output != formatJSON && flags.output != formatYAML {
+			return skerry.Errorf(skerry.CodeUnsupported, "changes cannot be shown as %s", flags.output).
+				WithHint("with --watch use table, wide, json, yaml or name")
+		}
 		return watchList(cmd, client, res, query, flags, list)
 	}
 	items, err := list(cmd.Context())
 	if err != nil {
 		return err
 	}
-	if res.singular() == "app" && (flags.output == formatJSON || flags.output == formatYAML) {
+	if res.singular() == "app" && flags.values() {
 		if items, err = withManifests(cmd.Context(), client, items); err != nil {
 			return err
 		}
@@ -126,8 +148,8 @@ func withManifests(ctx context.Context, c *api.Client, items []item) ([]item, er
 }
 
 // choose keeps the items of the names and labels given. A name that is not there is an error.
-func choose(ctx context.Context, client *api.Client, res *resource, items []item, names []string, selector string) ([]item, error) {
-	if selector != "" {
+func choose(ctx context.Context, client *api.Client, res *resource, items []item, names []string, flags *getFlags) ([]item, error) {
+	if flags.selector != "" || flags.showLabels {
 		if res.singular() == "app" {
 			for n := range items { // labels are in the manifest
 				v, err := client.App(ctx, items[n].value.(view.AppView).Key)
@@ -139,11 +161,14 @@ func choose(ctx context.Context, client *api.Client, res *resource, items []item
 				}
 			}
 		} else if res.singular() != "worker" {
-			return nil, skerry.Errorf(skerry.CodeUnsupported, "%s have no labels", res.plural()).WithHint("-l works with apps and workers")
+			return nil, skerry.Errorf(skerry.CodeUnsupported, "%s have no labels", res.plural()).
+				WithHint("-l and --show-labels work with apps and workers")
 		}
+	}
+	if flags.selector != "" {
 		var out []item
 		for _, i := range items {
-			ok, err := matchLabels(i.labels, selector)
+			ok, err := matchLabels(i.labels, flags.selector)
 			if err != nil {
 				return nil, err
 			}
@@ -193,30 +218,43 @@ func uniquePrefix(names []string, s string) int {
 	return found
 }
 
-func tableOf(r *resource, items []item) *table {
+func tableOf(r *resource, flags *getFlags, items []item) *table {
 	t := &table{head: r.head, wide: r.wide}
+	if flags.showLabels {
+		t.head = append(slices.Clone(r.head), "LABELS")
+	}
 	for _, i := range items {
-		t.add(r.singular()+"/"+i.name, i.cells, i.wide...)
+		cells := i.cells
+		if flags.showLabels {
+			cells = append(slices.Clone(cells), labelText(i.labels))
+		}
+		t.add(r.singular()+"/"+i.name, cells, i.wide...)
 	}
 	return t
 }
 
-func printItems(cmd *cobra.Command, r *resource, f *getFlags, items []item, single bool) error {
+func printItems(cmd *cobra.Command, res *resource, flags *getFlags, items []item, single bool) error {
 	values := make([]any, len(items))
 	for n := range items {
 		values[n] = items[n].value
 	}
+	if flags.output == formatManifest && res.singular() == "app" {
+		return printManifests(cmd.OutOrStdout(), items)
+	}
+	if done, err := printColumns(cmd.OutOrStdout(), flags.output, values, !flags.noHeaders); done || err != nil {
+		return err
+	}
 	if single && len(values) == 1 {
-		if done, err := printValue(cmd.OutOrStdout(), f.output, values[0]); done {
+		if done, err := printValue(cmd.OutOrStdout(), flags.output, values[0]); done {
 			return err
 		}
 	}
-	t := tableOf(r, items)
-	if f.noHeaders && (f.output == "" || f.output == formatTable || f.output == formatWide) && len(items) > 0 {
-		t.print(cmd.OutOrStdout(), f.output == formatWide, false)
+	shown := tableOf(res, flags, items)
+	if flags.noHeaders && (flags.output == "" || flags.output == formatTable || flags.output == formatWide) && len(items) > 0 {
+		shown.print(cmd.OutOrStdout(), flags.output == formatWide, false)
 		return nil
 	}
-	return printList(cmd, f.output, values, t)
+	return printList(cmd, flags.output, values, shown)
 }
 
 // watchEvery is how often things are asked for that the server does not tell of.
@@ -322,8 +360,8 @@ func printChanged(cmd *cobra.Command, res *resource, flags *getFlags, items []it
 		}
 	default:
 		if len(news) > 0 {
-			told.widths = tableOf(res, news).printBelow(cmd.OutOrStdout(), flags.output == formatWide, told.widths == nil && !flags.noHeaders,
-				told.widths)
+			told.widths = tableOf(res, flags, news).printBelow(cmd.OutOrStdout(), flags.output == formatWide,
+				told.widths == nil && !flags.noHeaders, told.widths)
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type document struct {
 	n    int // of the documents in the file, from 1
 	of   int
 	yaml []byte
+	line int // of the file, from 1, on which it begins; 0: it was made from what the file has
 }
 
 // where names the document in messages.
@@ -76,7 +77,7 @@ func readDocuments(names []string, stdin io.Reader) ([]document, error) {
 	if len(out) == 0 {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%s contains no manifest", strings.Join(names, ", "))
 	}
-	return out, nil
+	return unwrap(out)
 }
 
 func readFile(file string) ([]document, error) {
@@ -139,17 +140,19 @@ func splitDocuments(file string, data []byte) ([]document, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	var out []document
 	var cur []byte
+	number, began := 0, 1
 	flush := func() {
 		if !blank(cur) {
-			out = append(out, document{file: file, n: len(out) + 1, yaml: cur})
+			out = append(out, document{file: file, n: len(out) + 1, yaml: cur, line: began})
 		}
-		cur = nil
+		cur, began = nil, number+1
 	}
 	for line := range bytes.Lines(data) {
+		number++
 		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
 			flush()
 			if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
-				cur = append(append(cur, rest...), '\n')
+				cur, began = append(append(cur, rest...), '\n'), number
 			}
 			continue
 		}
@@ -183,8 +186,7 @@ func (d *document) key(namespace string) (skerry.AppKey, error) {
 		Metadata struct{ Name, Namespace string }
 	}
 	if err := yaml.Unmarshal(d.yaml, &m); err != nil {
-		return skerry.AppKey{}, skerry.Errorf(skerry.CodeInvalid, "%s is not valid YAML: %s", d.where(),
-			strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+		return skerry.AppKey{}, d.syntax(err)
 	}
 	if m.Metadata.Namespace == "" {
 		m.Metadata.Namespace = namespace
@@ -216,15 +218,4 @@ func (d *document) inNamespace(ns string) []byte {
 		return d.yaml
 	}
 	return out
-}
-
-// at gives an error the place of its document.
-func (d *document) at(err error) error {
-	var e *skerry.Error
-	if !errors.As(err, &e) {
-		return fmt.Errorf("%s: %w", d.where(), err)
-	}
-	c := *e
-	c.Message = d.where() + ": " + e.Message
-	return &c
 }

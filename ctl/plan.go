@@ -16,11 +16,11 @@ func (a *app) planCommand() *cobra.Command {
 	var files []string
 	var how foreign
 	var output string
-	cmd := &cobra.Command{Use: "plan -f FILE", Short: "Show where instances would be placed, without changing anything", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "plan FILE... | plan -f FILE", Short: "Show where instances would be placed, without changing anything",
 		Long:    "Show where the instances of manifests would be placed, without changing anything. At the root, clusters are asked in the\norder in which they would be offered the instances; at a cluster, the plan names workers. Round trips to users are not\nmeasured and plugins are not asked: both take part only in actual placements.\n\nExits with 2 if an instance could not be placed.",
 		Example: "  skerry plan -f shop.yaml\n  skerry plan -f shop.yaml -o json",
-		RunE: a.run(func(cmd *cobra.Command, client *api.Client, _ []string) error {
-			docs, err := readDocuments(files, cmd.InOrStdin())
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			docs, err := readDocuments(append(files, args...), cmd.InOrStdin())
 			if err == nil {
 				err = how.native(cmd, docs)
 			}

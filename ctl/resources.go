@@ -104,7 +104,11 @@ func findResource(name string) (*resource, error) {
 		}
 		known = append(known, r.names...)
 	}
-	return nil, skerry.Errorf(skerry.CodeInvalid, "there is no kind %q", name).WithHint("%s", spec.Suggest(name, known))
+	hint := spec.Suggest(name, known)
+	if here := kindsElsewhere[strings.ToLower(name)]; here != "" {
+		hint = here
+	}
+	return nil, skerry.Errorf(skerry.CodeInvalid, "there is no kind %q", name).WithHint("%s", hint)
 }
 
 // showKey gives an application's name, with its namespace if several are shown.
@@ -508,6 +512,15 @@ func matchLabels(labels map[string]string, selector string) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// labelText gives labels in the order of their names.
+func labelText(labels map[string]string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		out = append(out, name+"="+labels[name])
+	}
+	return strings.Join(out, ",")
 }
 
 // kindNames are the names of kinds for completion.

@@ -34,8 +34,16 @@ func TestCLIReference(t *testing.T) {
 
 Generated from the program by `+"`go test ./cmd/skerry -run CLIReference -update`"+`; do not edit.
 
-Every command takes `+"`--context NAME`"+` (server), `+"`-n`/`--namespace NAME`"+` and `+"`--help`"+`. Exit status: 0 done, 1 error, 2 accepted but not placed;
-`+"`exec`"+` ends with the status of the remote command. Errors go to standard error, with a line `+"`hint:`"+` if there is a fix.
+Every command takes `+"`--context NAME`"+` (server), `+"`-n`/`--namespace NAME`"+` and `+"`--help`"+`. Errors go to standard error, with a line
+`+"`hint:`"+` if there is a fix.
+
+| exit status | of | means |
+|---|---|---|
+| 0 | every command | done |
+| 1 | every command but `+"`diff`"+` | an error: nothing was done, or what was done failed |
+| 2 | `+"`apply`, `deploy`, `edit`, `plan`, `rollout status`, `run`, `scale`, `set`, `label`, `wait`"+` | accepted, but an instance could not be placed in time |
+| 1, 2 | `+"`diff`"+` | there is a difference; an error |
+| that of the remote command | `+"`exec`, `local exec`, `lab exec`"+` | it ended so; 130 if you ended it by Ctrl-C |
 
 Environment of client commands: SKERRY_CONFIG (file of contexts), SKERRY_CONTEXT, SKERRY_NAMESPACE, SKERRY_SERVER with SKERRY_CA_PIN or
 SKERRY_CA_FILE (in place of a context), SKERRY_TOKEN (access token), SKERRY_PASSWORD, SKERRY_OTP, SKERRY_IMAGES (image store). Flags of role

@@ -74,10 +74,15 @@ func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) in
 	return ExitError
 }
 
-// unknownIn reports a command that its group does not have: for those, cobra shows the help of the group and counts that as success.
+// Elsewhere begins the annotations of the root command that say what there is here for a command of another program.
+const Elsewhere = "elsewhere:"
+
+// unknownIn reports a command that its group does not have: for those below the root, cobra shows the help of the group and counts that as
+// success.
 func unknownIn(root *cobra.Command, args []string) error {
+	root.DisableSuggestions = true // they take any two short names to be alike
 	group, rest, err := root.Find(args)
-	if err != nil || !group.HasParent() || group.Runnable() || group.ParseFlags(rest) != nil || group.Flags().NArg() == 0 {
+	if err == nil && (!group.HasParent() || group.Runnable()) || group.ParseFlags(rest) != nil || group.Flags().NArg() == 0 {
 		return nil
 	}
 	name := group.Flags().Arg(0)
@@ -85,7 +90,14 @@ func unknownIn(root *cobra.Command, args []string) error {
 		return nil
 	}
 	unknown := skerry.Errorf(skerry.CodeInvalid, "unknown command %q for %q", name, group.CommandPath())
-	group.SuggestionsMinimumDistance = 2
+	if here := root.Annotations[Elsewhere+name]; here != "" && group == root {
+		return unknown.WithHint("%s", here)
+	}
+	// A name of three letters is near to many others.
+	group.SuggestionsMinimumDistance = 1
+	if len(name) > 3 {
+		group.SuggestionsMinimumDistance = 2
+	}
 	if like := group.SuggestionsFor(name); len(like) > 0 {
 		return unknown.WithHint("did you mean %s?", strings.Join(like, " or "))
 	}
@@ -98,12 +110,8 @@ func PrintError(out io.Writer, err error) {
 	if !errors.As(err, &problem) {
 		msg, hint := err.Error(), ""
 		if strings.HasPrefix(msg, "unknown command") {
-			msg, _, _ = strings.Cut(msg, "\n")
 			if at := strings.LastIndex(msg, ` for "`); at >= 0 {
 				hint = "`" + strings.Trim(msg[at+len(" for "):], `"`) + " --help` lists the commands"
-			}
-			if _, s, ok := strings.Cut(err.Error(), "Did you mean this?"); ok {
-				hint = "did you mean " + strings.Join(strings.Fields(s), " or ") + "?"
 			}
 		}
 		fmt.Fprintf(out, "error: %s\n", msg)

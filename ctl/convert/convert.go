@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 
+	yaml11 "go.yaml.in/yaml/v2"
 	"go.yaml.in/yaml/v3"
 
 	"skerry.dev/skerry"
@@ -79,9 +80,12 @@ func (r *Result) finish(file []byte) error {
 	return err
 }
 
-// Manifest gives the application as YAML, with its fields in the order of the reference.
-func (r *Result) Manifest() ([]byte, error) {
-	data, err := json.Marshal(r.App)
+// Manifest gives the application as YAML.
+func (r *Result) Manifest() ([]byte, error) { return Text(r.App) }
+
+// Text gives an application as YAML, with its fields in the order of the reference.
+func Text(app *spec.Application) ([]byte, error) {
+	data, err := json.Marshal(app)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +106,12 @@ func (r *Result) Manifest() ([]byte, error) {
 // plain writes a node as a person would: one field a line, empty mappings left out, texts quoted only where they must be.
 func plain(node *yaml.Node) {
 	node.Style = 0
-	if node.Kind == yaml.ScalarNode && node.Tag == "!!str" && strings.Contains(node.Value, "\n") {
-		node.Style = yaml.LiteralStyle
+	if node.Kind == yaml.ScalarNode && node.Tag == "!!str" {
+		if strings.Contains(node.Value, "\n") {
+			node.Style = yaml.LiteralStyle
+		} else if !isText(node.Value) {
+			node.Style = yaml.DoubleQuotedStyle
+		}
 	}
 	for _, x := range node.Content {
 		plain(x)
@@ -121,6 +129,16 @@ func plain(node *yaml.Node) {
 	if node.Content = content; len(content) == 0 {
 		node.Style = yaml.FlowStyle
 	}
+}
+
+// isText reports whether a word without quotes is a text. To readers of YAML 1.1, as that of manifests is, yes and off are none.
+func isText(word string) bool {
+	var old any
+	if yaml11.Unmarshal([]byte(word), &old) != nil {
+		return true // what needs quotes for another reason gets them
+	}
+	text, ok := old.(string)
+	return ok && text == word
 }
 
 // saysMore reports whether an empty mapping under a name is not the same as none.

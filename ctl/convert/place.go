@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// place finds where a field is in a file, as far as its path can be followed there: fields may have come from elsewhere, or be written in
+// Place finds where a field is in a file, as far as its path can be followed there: fields may have come from elsewhere, or be written in
 // a short form. The zero value: nowhere.
-func place(doc *yaml.Node, path string) (line, column int) {
+func Place(doc *yaml.Node, path string) (line, column int) {
 	node := doc
 	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {
 		node = node.Content[0]
@@ -58,7 +58,7 @@ func (r *Result) locate(data []byte) {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) == nil {
 		for i := range r.Fields {
-			r.Fields[i].Line, _ = place(&doc, r.Fields[i].Path)
+			r.Fields[i].Line, _ = Place(&doc, r.Fields[i].Path)
 		}
 	}
 	slices.SortStableFunc(r.Fields, func(a, b Field) int {
@@ -87,7 +87,7 @@ func explain(data []byte, file string, err error) string {
 	var doc yaml.Node
 	path, _, _ := strings.Cut(text, " ")
 	if yaml.Unmarshal(data, &doc) == nil {
-		if line, column := place(&doc, path); line > 0 {
+		if line, column := Place(&doc, path); line > 0 {
 			text = fmt.Sprintf("line %d, column %d: %s", line, column, text)
 		}
 	}

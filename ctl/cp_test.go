@@ -1,0 +1,155 @@
+package ctl
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// archiveOf makes an archive of entries NAME, NAME->LINK, NAME/ or NAME=CONTENT.
+func archiveOf(t testing.TB, entries ...string) *bytes.Buffer {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, e := range entries {
+		head := &tar.Header{Name: e, Typeflag: tar.TypeDir, Mode: 0o755}
+		content := ""
+		if name, link, ok := strings.Cut(e, "->"); ok {
+			head.Name, head.Linkname, head.Typeflag = name, link, tar.TypeSymlink
+		} else if name, text, ok := strings.Cut(e, "="); ok {
+			head.Name, head.Typeflag, head.Mode, head.Size = name, tar.TypeReg, 0o6755, int64(len(text))
+			content = text
+		}
+		if err := w.WriteHeader(head); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}
+
+// TestCopies: what is packed comes out again under another name, with links within it, and without those elsewhere.
+func TestCopies(t *testing.T) {
+	from := t.TempDir()
+	for name, text := range map[string]string{"a": "one", "d/b": "two"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(from, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(from, name), []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"d/up": "../a", "out": "../elsewhere", "abs": "/etc/passwd"} {
+		if err := os.Symlink(to, filepath.Join(from, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var archive, told bytes.Buffer
+	if err := pack(&archive, from, "data", &told); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"out", "abs"} {
+		if !strings.Contains(told.String(), filepath.Join(from, name)+" is left out") {
+			t.Errorf("%s is not told: %s", name, told.String())
+		}
+	}
+	parent := t.TempDir()
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := unpack(root, &archive, "data", "copy", io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"copy/a": "one", "copy/d/b": "two", "copy/d/up": "one"} {
+		if text, err := os.ReadFile(filepath.Join(parent, name)); string(text) != want {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(parent, "copy/a")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, err := os.Lstat(filepath.Join(parent, "copy/out")); err == nil {
+		t.Error("a link elsewhere was copied")
+	}
+}
+
+// TestHostileArchives: an instance cannot write beside what was asked for, whatever it sends.
+func TestHostileArchives(t *testing.T) {
+	for _, entries := range [][]string{
+		{"data/", "data/../../evil=x"}, {"../evil=x"}, {"/evil=x"}, {"other=x"}, {"data/", "data/l->..", "data/l/evil=x"},
+		{"data/", "data/l->../..", "data/l/evil=x"}, {"data->..", "data/evil=x"}, {"data->/", "data/evil=x"}, {}, {"data2/evil=x"},
+	} {
+		parent := filepath.Join(t.TempDir(), "parent")
+		if err := os.Mkdir(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = unpack(root, archiveOf(t, entries...), "data", "copy", io.Discard)
+		root.Close()
+		onlyCopy(t, parent)
+		if len(entries) < 3 && !strings.HasPrefix(strings.Join(entries, ""), "data->") && err == nil {
+			t.Errorf("%q is no error", entries)
+		}
+	}
+	parent := t.TempDir()
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := unpack(root, archiveOf(t, "data=x"), "data", "copy", io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(parent, "copy")); err != nil || info.Mode() != 0o755 {
+		t.Errorf("it can take its owner's rights: %v, %v", info.Mode(), err)
+	}
+}
+
+// onlyCopy holds that nothing but copy lies in a directory, and nothing beside the directory.
+func onlyCopy(t *testing.T, parent string) {
+	t.Helper()
+	for dir, want := range map[string]string{parent: "copy", filepath.Dir(parent): filepath.Base(parent)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Name() != want {
+				t.Errorf("%s was written", filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+}
+
+// FuzzUnpack: no archive writes beside the copy.
+func FuzzUnpack(f *testing.F) {
+	f.Add(archiveOf(f, "data/", "data/a=x", "data/l->a").Bytes())
+	f.Add(archiveOf(f, "data/", "data/l->../..", "data/l/evil=x").Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		parent := filepath.Join(t.TempDir(), "parent")
+		if err := os.Mkdir(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		_ = unpack(root, bytes.NewReader(data), "data", "copy", io.Discard)
+		onlyCopy(t, parent)
+	})
+}

@@ -1,0 +1,84 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/ctl/console"
+	"skerry.dev/skerry/ctl/convert"
+)
+
+// Exit statuses of diff, as those of diff(1).
+const (
+	exitDiffers = 1
+	exitTrouble = 2
+)
+
+func (a *app) diffCommand() *cobra.Command {
+	var files []string
+	var how foreign
+	cmd := &cobra.Command{Use: "diff FILE... | diff -f FILE", Short: "Show what an apply would change in the manifests of applications",
+		Long: `Show what "skerry apply" would change: the differences between the manifests that the server has and those of the files, both
+without defaults. "skerry plan" shows where instances would be placed. A tag whose image has changed is no difference; "skerry
+restart --pull" looks tags up again.
+
+Exit status: 0 if there is no difference, 1 if there is one, 2 for an error.`,
+		Example: "  skerry diff shop.yaml\n  skerry diff -f compose.yaml",
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			differs, err := a.diff(cmd, client, append(files, args...), &how)
+			if err != nil {
+				return &console.Exit{Code: exitTrouble, Err: err}
+			}
+			if differs {
+				return &console.Exit{Code: exitDiffers}
+			}
+			return nil
+		})}
+	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
+	how.add(cmd)
+	return cmd
+}
+
+// diff prints how the manifests of files differ from those of the server.
+func (a *app) diff(cmd *cobra.Command, client *api.Client, files []string, how *foreign) (differs bool, err error) {
+	docs, err := readDocuments(files, cmd.InOrStdin())
+	if err == nil {
+		err = how.native(cmd, docs)
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, doc := range docs {
+		want, err := doc.manifestOf(a.namespace())
+		if err != nil {
+			return false, err
+		}
+		is, err := client.App(cmd.Context(), want.Key())
+		var problem *skerry.Error
+		var old []byte
+		switch {
+		case errors.As(err, &problem) && problem.Code == skerry.CodeNotFound:
+		case err != nil:
+			return false, err
+		default:
+			if old, err = writtenManifest(&is); err != nil {
+				return false, err
+			}
+		}
+		fresh, err := convert.Text(want.WithoutDefaults())
+		if err != nil {
+			return false, err
+		}
+		name := "app/" + a.short(want.Key())
+		if text := udiff.Unified(name+" (server)", name+" ("+doc.where()+")", string(old), string(fresh)); text != "" {
+			differs = true
+			fmt.Fprint(cmd.OutOrStdout(), text)
+		}
+	}
+	return differs, nil
+}
