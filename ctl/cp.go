@@ -98,6 +98,9 @@ func tarIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, contain
 		return skerry.Errorf(skerry.CodeUnsupported, "tar could not be run in %s: %s", id, res.Error).
 			WithHint("the image needs a tar for that")
 	}
+	if err == nil && res.Code != 0 {
+		return skerry.Errorf(skerry.CodeInvalid, "tar in %s ended with status %d", id, res.Code)
+	}
 	return ended(cmd.Context(), id, res, err)
 }
 

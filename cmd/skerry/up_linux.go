@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/cmd/internal/agent"
@@ -16,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/web"
 	"skerry.dev/skerry/wire"
 )
@@ -93,6 +95,9 @@ func (f *upFlags) start(cmd *cobra.Command, svc *role.Service) error {
 		return err
 	}
 	r, err := startRoot(ctx, svc, rootCfg, &shared.api)
+	if errors.Is(err, store.ErrInUse) {
+		return f.runsAlready(ctx, rf.Data, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -135,6 +140,16 @@ func (f *upFlags) start(cmd *cobra.Command, svc *role.Service) error {
 		return err
 	}
 	return f.welcome(cmd, r, k, &shared.api, &below.api)
+}
+
+// runsAlready says what runs on the data directory.
+func (f *upFlags) runsAlready(ctx context.Context, data string, err error) error {
+	var status role.Status
+	if role.CallLocal(ctx, data, "GET", "/status", nil, &status) != nil {
+		return err // it is about to start, or to end
+	}
+	return skerry.Errorf(skerry.CodeConflict, "Skerry runs on %s already: process %d, version %s, at %s", f.data, status.Pid, status.Version, status.API).
+		WithHint("`skerry get apps` shows what it runs; `kill %d` stops it. A second one needs another --data, and other addresses", status.Pid)
 }
 
 // tokenIfNeeded makes a token for a role that has no identity yet.
