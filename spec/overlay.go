@@ -122,6 +122,13 @@ func (e Export) Covers(app skerry.AppKey) bool {
 	return covers(e.To, app)
 }
 
+// Meets reports whether there can be an application that both exports cover.
+func (e Export) Meets(other Export) bool {
+	a, one, _ := strings.Cut(e.To, "/")
+	b, two, _ := strings.Cut(other.To, "/")
+	return a == b && (one == two || one == "*" || two == "*")
+}
+
 // covers reports whether NAMESPACE/NAME or NAMESPACE/* means an application.
 func covers(pattern string, app skerry.AppKey) bool {
 	ns, name, _ := strings.Cut(pattern, "/")

@@ -129,6 +129,9 @@ func (e *editor) check(app *spec.Application, expect skerry.Generation) (*Namesp
 	if err := e.checkEntries(app, ns.Org, old); err != nil {
 		return nil, nil, err
 	}
+	if err := e.checkShortNames(app, ns.Org, old); err != nil {
+		return nil, nil, err
+	}
 	if err := e.volumes.checkSizes(app, old); err != nil {
 		return nil, nil, err
 	}

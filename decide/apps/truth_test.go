@@ -253,6 +253,29 @@ func TestEntryIsTaken(t *testing.T) {
 	}
 }
 
+// Two services with one short name in an application: which it reached would be left to the order of their names.
+func TestShortNameIsTaken(t *testing.T) {
+	s := newSite(t)
+	export := func(app string, list ...spec.Export) func(*Apply) {
+		return func(a *Apply) {
+			a.App.Metadata.Name = app
+			a.App.Spec.Services[0].Export = list
+		}
+	}
+	s.tell(apply(1, export("shop", spec.Export{To: "default/web", As: "db"})))
+	s.tell(apply(1, export("shop", spec.Export{To: "default/web", As: "db"}))) // its own
+	for _, to := range []string{"default/web", "default/*"} {
+		rival := apply(1, export("rival", spec.Export{To: "default/other"}, spec.Export{To: to, As: "db"}))
+		refused(t, s.c, rival, skerry.CodeConflict, "another service has this short name already")
+		fx, _ := s.c.Handle(s.now, rival)
+		if e := skerry.AsError(fx.Err); len(e.Problems) != 1 || e.Problems[0].Path != "spec.services[0].export[1].as" ||
+			!strings.Contains(e.Problems[0].Message, "db means default/shop/") {
+			t.Errorf("%+v", e)
+		}
+	}
+	s.tell(apply(1, export("rival", spec.Export{To: "default/web"}, spec.Export{To: "default/web2", As: "db"}, spec.Export{To: "other/*", As: "db"})))
+}
+
 // A clock that is a year ahead after a start is no time in which a version was not ready.
 func TestClockAheadTakesNothingBack(t *testing.T) {
 	s := newSite(t)
