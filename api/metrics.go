@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
+	"skerry.dev/skerry/internal/processstats"
 )
 
 // meter counts requests. The histogram is our own, because dashboards and alerts expect Prometheus' cumulative buckets.
@@ -100,5 +100,5 @@ func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	h.limits.mu.Unlock()
 	fmt.Fprintf(w, "# HELP skerry_api_streams Logs, terminals, forwards and watches that are open.\n# TYPE skerry_api_streams gauge\nskerry_api_streams %d\n", open)
 	h.meter.write(w)
-	metrics.WriteProcessMetrics(w)
+	processstats.Write(w)
 }

@@ -251,10 +251,7 @@ func (h *host) Send(to string, m wire.Message) {
 }
 
 func (h *host) Announce(events []wire.Event, changed []wire.Change) {
-	for _, e := range events {
-		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "worker", string(e.Worker),
-			"text", e.Text)
-	}
+	tier.LogEvents(h.opt.Log, events)
 	h.Journal().Announce(events, changed)
 }
 

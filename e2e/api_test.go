@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
@@ -166,6 +168,7 @@ func TestAPIThroughAllTiers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lintMetrics(t, name, string(text))
 		for _, want := range []string{`skerry_instances{state="Running"} 2`, "skerry_links 1", "skerry_store_commits_total", "process_resident_memory_bytes", `skerry_api_requests_total{operation="login",status="200"} 1`, "skerry_core_queue"} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s: the metrics have no %s", name, want)
@@ -190,6 +193,7 @@ func TestAPIThroughAllTiers(t *testing.T) {
 	if err := s.Worker.WriteMetrics(ctx, &text); err != nil {
 		t.Fatal(err)
 	}
+	lintMetrics(t, "the worker", text.String())
 	for _, m := range []string{"cpu_seconds_total", "memory_bytes", "memory_limit_bytes", "oom_kills_total", "network_received_bytes_total", "disk_written_bytes_total", "cpu_throttled_seconds_total", "cpu_limit_cores"} {
 		if !strings.Contains(text.String(), fmt.Sprintf("skerry_instance_%s{instance=%q,namespace=\"default\",app=\"shop\",service=\"web\",container=\"main\"}", m, web)) {
 			t.Errorf("the worker's metrics have no %s of web", m)
@@ -208,6 +212,18 @@ func TestAPIThroughAllTiers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("nothing is left", s.ready(0))
+}
+
+// lintMetrics holds metrics to what `promtool check metrics` asks for: each family has its help and its type, and a name by the rules.
+func lintMetrics(t *testing.T, of, text string) {
+	t.Helper()
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Errorf("the metrics of %s: %v", of, err)
+	}
+	for _, p := range problems {
+		t.Errorf("the metrics of %s: %s: %s", of, p.Metric, p.Text)
+	}
 }
 
 // checkDashboards looks up every metric that the dashboards show in what is really exported.

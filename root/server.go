@@ -138,10 +138,7 @@ func (h *host) Record(now time.Time, events []wire.Event) []wire.Write {
 func (h *host) Send(to string, m wire.Message) { h.SendChild(to, m) }
 
 func (h *host) Announce(events []wire.Event, changed []wire.Change) {
-	for _, e := range events {
-		h.opt.Log.Info(e.Reason, "app", e.App.String(), "service", e.Service, "instance", string(e.Instance), "cluster", string(e.Cluster),
-			"text", e.Text)
-	}
+	tier.LogEvents(h.opt.Log, events)
 	h.Journal().Announce(events, changed)
 }
 

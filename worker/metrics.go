@@ -14,10 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/processstats"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -234,6 +233,6 @@ func (s *Server) WriteMetrics(ctx context.Context, out io.Writer) error {
 		tier.WriteParent(out, up)
 	}
 	fmt.Fprintf(out, "# HELP skerry_build_info The program.\n# TYPE skerry_build_info gauge\nskerry_build_info{version=%q,role=\"worker\",name=%q} 1\n", s.opt.Version, s.opt.Name)
-	metrics.WriteProcessMetrics(out)
+	processstats.Write(out)
 	return nil
 }

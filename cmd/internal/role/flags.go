@@ -68,9 +68,18 @@ func (f *CommonFlags) Logger() (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(os.Stderr, opt)), nil
 	case "json":
+		opt.ReplaceAttr = withUnit
 		return slog.New(slog.NewJSONHandler(os.Stderr, opt)), nil
 	}
 	return nil, skerry.Errorf(skerry.CodeInvalid, "--log-format %q is not a format", f.LogFormat).WithHint("use text or json")
+}
+
+// withUnit writes a duration as 1.5s, as the text format does: a bare number of nanoseconds says nothing of its unit.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // Common gives what every role is given, with the version of the program.
