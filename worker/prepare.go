@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -242,22 +241,7 @@ func writeConfig(path string, f spec.ConfigFile) error {
 
 // removeFiles removes an instance's directory and what is mounted in it.
 func (s *Server) removeFiles(id skerry.InstanceID) error {
-	dir := s.instanceDir(id)
-	if err := unmountBelow(dir); err != nil {
-		return err
-	}
-	// What is still mounted is the host's, and is never to be removed with the rest.
-	places, err := os.ReadDir(filepath.Join(dir, "host"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, p := range places {
-		at := filepath.Join(dir, "host", p.Name())
-		if is, err := isMountRoot(at); is || err != nil {
-			return errors.Join(fmt.Errorf("%s is still mounted", at), err)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeMounted(s.instanceDir(id)); err != nil {
 		return err
 	}
 	s.users.give(id)
