@@ -216,7 +216,7 @@ const heldOpen = 12
 // tryDescriptors starts containers in working directories that a runtime may have open itself, as a manifest or an image can ask for: none
 // of them may start. Versions from which it is known that they close them are not asked.
 func (d *Driver) tryDescriptors(ctx context.Context, program, layer string) error {
-	if !strings.HasPrefix(filepath.Base(program), "runc") || closesDescriptors(version(ctx, program)) {
+	if !isRunc(program) || closesDescriptors(version(ctx, program)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // boards take a second for each

@@ -207,7 +207,7 @@ func (s *stage) apply(task *monitor.Task, config *specs.Spec, spec runtime.Spec)
 	if _, _, err := hostUser(spec.UserNS, config.Process.User); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(filepath.Base(task.Record().Runtime), "runc") { // which enters it first, and has no right to the others then
+	if !isRunc(task.Record().Runtime) { // which enters it first, and has no right to the others then
 		if err := s.join(config); err != nil {
 			return err
 		}
