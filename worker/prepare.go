@@ -106,7 +106,7 @@ func prepareFiles(ctx context.Context, s *Server, assigned *spec.Assignment) (ma
 		return "", err
 	}
 	for _, ref := range assigned.Spec.Images() {
-		img, err := s.image(ctx, assigned, ref)
+		img, _, err := s.image(ctx, assigned, ref)
 		if err == nil {
 			err = prepareCopies(ctx, s, assigned, ref, img.Digest)
 		}
@@ -131,8 +131,8 @@ func platform(runtime string) artifact.Platform {
 	return artifact.HostPlatform()
 }
 
-// image brings an image onto this machine, whole and unpacked. One that is here already needs no link.
-func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref string) (artifact.Image, error) {
+// image brings an image onto this machine, whole, and gives the folders of its layers, topmost first. One that is here already needs no link.
+func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref string) (img artifact.Image, layers []string, err error) {
 	pinned := assigned.Digest[ref]
 	platform := platform(runtimeOf(assigned))
 	src := s.source.Load()
@@ -146,38 +146,38 @@ func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref strin
 			err = checkSigned(ctx, s.opt.Images, assigned, r, src)
 		}
 		if err != nil {
-			return artifact.Image{}, err
+			return img, nil, err
 		}
 		img, err := artifact.Proven(s.opt.Images, r, platform)
 		if err == nil {
-			if _, err = s.opt.Images.RootFS(ctx, r.Digest, platform); err == nil {
-				return img, nil
+			if layers, err = s.opt.Images.Unpack(ctx, img); err == nil {
+				return img, layers, nil
 			}
 		}
 		damage = err
 	} else {
 		pinned = ref
 	}
-	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
+	img, err = s.opt.Images.Pull(ctx, pinned, platform, nil, src)
 	if r, bad := imageref.Parse(pinned); err == nil && assigned.Digest[ref] == "" {
 		r.Tag, r.Digest = "", img.Digest
 		pinned = r.String() // whatever its tag means the next time
 		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, assigned, r, src))
 	}
 	if err != nil {
-		return img, err
+		return img, nil, err
 	}
-	if _, err = s.opt.Images.RootFS(ctx, img.Digest, platform); errors.Is(err, artifact.ErrDamaged) {
+	if layers, err = s.opt.Images.Unpack(ctx, img); errors.Is(err, artifact.ErrDamaged) {
 		damage = err
 		if img, err = s.opt.Images.Pull(ctx, pinned, platform, nil, src); err == nil {
-			_, err = s.opt.Images.RootFS(ctx, img.Digest, platform)
+			layers, err = s.opt.Images.Unpack(ctx, img)
 		}
 	}
 	if err == nil && errors.Is(damage, artifact.ErrDamaged) {
 		s.Post(core.ImageMended{ID: assigned.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v",
 			ref, damage)})
 	}
-	return img, err
+	return img, layers, err
 }
 
 // Places of an instance's files.
@@ -293,16 +293,12 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	}
 	var img artifact.Image
 	if container.Image != "" {
-		var err error
-		if img, err = s.image(ctx, &start.A, container.Image); err != nil {
+		var layers []string
+		if img, layers, err = s.image(ctx, &start.A, container.Image); err != nil {
 			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 		built.Labels[digestLabel] = string(img.Digest)
-		lower, err := s.opt.Images.RootFS(ctx, img.Digest, platform(name))
-		if err != nil {
-			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
-		}
-		if built.RootFS, err = rootFS(name, lower); err != nil {
+		if built.RootFS, err = rootFS(name, layers); err != nil {
 			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 	}
