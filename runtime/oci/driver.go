@@ -112,6 +112,7 @@ func New(o Options) (*Driver, error) {
 	d.Mounts = cmp.Or(o.Mounts, filepath.Join(o.Dir, "mounts"))
 	d.NoMaps = o.Owners == OwnersCopied
 	d.owners = cmp.Or(o.Owners, OwnersAuto)
+	d.places = &places{dir: filepath.Join(o.Dir, "places"), used: d.usedPlaces}
 	return d, nil
 }
 
@@ -194,4 +195,15 @@ func (d *Driver) command(ctx context.Context, program string, args ...string) *e
 // root is where a runtime keeps its own state; two runtimes do not read each other's.
 func (d *Driver) root(program string) string {
 	return filepath.Join(d.Options.Dir, filepath.Base(program))
+}
+
+// usedPlaces are the layers of places that tasks have.
+func (d *Driver) usedPlaces() map[string]bool {
+	used := map[string]bool{}
+	for _, h := range d.Tasks.List() {
+		if t, err := d.Tasks.Get(h); err == nil {
+			used[outsideOf(t).Places] = true
+		}
+	}
+	return used
 }
