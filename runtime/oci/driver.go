@@ -113,6 +113,9 @@ func New(o Options) (*Driver, error) {
 	d.NoMaps = o.Owners == OwnersCopied
 	d.owners = cmp.Or(o.Owners, OwnersAuto)
 	d.places = &places{dir: filepath.Join(o.Dir, "places"), used: d.usedPlaces}
+	if err := d.places.sweep(0); err != nil {
+		d.Options.Log.Warn("remove what a crash left", "err", err)
+	}
 	return d, nil
 }
 

@@ -33,8 +33,7 @@ type places struct {
 	dir  string
 	used func() map[string]bool // the keys of all tasks
 
-	mu    sync.Mutex // held while a layer is made or removed
-	swept bool       // what nobody uses was removed since this process has begun
+	mu sync.Mutex // held while a layer is made or removed
 }
 
 // mostPlaces is how many layers there may be before those that nobody uses are removed.
@@ -101,7 +100,7 @@ func (p *places) layer(t *monitor.Task, spec runtime.Spec, lower []string, owner
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.sweep(); err != nil {
+	if err := p.sweep(mostPlaces); err != nil {
 		return "", err
 	}
 	at := filepath.Join(p.dir, key)
@@ -133,13 +132,13 @@ func (p *places) make(key string, c *specs.Spec, lower []string, owner int) (err
 	return os.Rename(upper, filepath.Join(p.dir, key))
 }
 
-// sweep removes what a crash left, and when there are many those that no task has.
-func (p *places) sweep() error {
+// sweep removes what a crash left, and the layers that no task has, if there are more than some of them.
+func (p *places) sweep(most int) error {
 	list, err := os.ReadDir(p.dir)
-	if errors.Is(err, os.ErrNotExist) || err == nil && p.swept && len(list) < mostPlaces {
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
+	if err != nil || len(list) <= most {
 		return err
 	}
 	used := p.used()
@@ -148,7 +147,6 @@ func (p *places) sweep() error {
 			err = errors.Join(err, removeUnmounted(filepath.Join(p.dir, e.Name())))
 		}
 	}
-	p.swept = err == nil
 	return err
 }
 
