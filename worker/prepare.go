@@ -131,7 +131,8 @@ func platform(runtime string) artifact.Platform {
 	return artifact.HostPlatform()
 }
 
-// image brings an image onto this machine, whole, and gives the folders of its layers, topmost first. One that is here already needs no link.
+// image brings an image onto this machine, whole, and gives the folders of its layers, topmost first. One that is here already needs no
+// link.
 func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref string) (img artifact.Image, layers []string, err error) {
 	pinned := assigned.Digest[ref]
 	platform := platform(runtimeOf(assigned))
@@ -150,7 +151,7 @@ func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref strin
 		}
 		img, err := artifact.Proven(s.opt.Images, r, platform)
 		if err == nil {
-			if layers, err = s.opt.Images.Unpack(ctx, img); err == nil {
+			if layers, err = artifact.Unpack(ctx, s.opt.Images, img); err == nil {
 				return img, layers, nil
 			}
 		}
@@ -167,10 +168,10 @@ func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref strin
 	if err != nil {
 		return img, nil, err
 	}
-	if layers, err = s.opt.Images.Unpack(ctx, img); errors.Is(err, artifact.ErrDamaged) {
+	if layers, err = artifact.Unpack(ctx, s.opt.Images, img); errors.Is(err, artifact.ErrDamaged) {
 		damage = err
 		if img, err = s.opt.Images.Pull(ctx, pinned, platform, nil, src); err == nil {
-			layers, err = s.opt.Images.Unpack(ctx, img)
+			layers, err = artifact.Unpack(ctx, s.opt.Images, img)
 		}
 	}
 	if err == nil && errors.Is(damage, artifact.ErrDamaged) {

@@ -171,12 +171,13 @@ func TestClients(t *testing.T) {
 }
 
 func TestParseTCP(t *testing.T) {
-	const sample = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm PassiveOpens AttemptFails CurrEstab\nTcp: 1 34 0 2\nUdp: InDatagrams\nUdp: 5\n"
+	const sample = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm PassiveOpens AttemptFails CurrEstab\nTcp: 1 34 0 2\n" +
+		"Udp: InDatagrams\nUdp: 5\n"
 	if n, err := parseTCP([]byte(sample)); n != (tcpCounts{34, 2}) || err != nil {
 		t.Errorf("%+v, %v", n, err)
 	}
-	for _, bad := range []string{"", "Tcp: PassiveOpens CurrEstab\n", "Tcp: PassiveOpens CurrEstab\nTcp: 1\n", "Tcp: PassiveOpens CurrEstab\nTcp: 1 x\n",
-		"Tcp: PassiveOpens\nTcp: 1\n"} {
+	for _, bad := range []string{"", "Tcp: PassiveOpens CurrEstab\n", "Tcp: PassiveOpens CurrEstab\nTcp: 1\n",
+		"Tcp: PassiveOpens CurrEstab\nTcp: 1 x\n", "Tcp: PassiveOpens\nTcp: 1\n"} {
 		if n, err := parseTCP([]byte(bad)); err == nil {
 			t.Errorf("%q gives %+v", bad, n)
 		}

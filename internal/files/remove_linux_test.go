@@ -19,8 +19,8 @@ func TestRemoveTree(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	root := filepath.Join(t.TempDir(), "root")
 	deep := filepath.Join(root, strings.Repeat("d/", 200))
-	if err := errors.Join(os.WriteFile(outside, nil, 0o600), os.MkdirAll(deep, 0o700), os.Symlink(filepath.Dir(outside), filepath.Join(root, "link")),
-		os.MkdirAll(filepath.Join(root, "empty"), 0)); err != nil {
+	if err := errors.Join(os.WriteFile(outside, nil, 0o600), os.MkdirAll(deep, 0o700),
+		os.Symlink(filepath.Dir(outside), filepath.Join(root, "link")), os.MkdirAll(filepath.Join(root, "empty"), 0)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3000 { // more than are read at once

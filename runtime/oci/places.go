@@ -53,7 +53,7 @@ func mounted(spec runtime.Spec) *specs.Spec {
 
 // key names the layer for an image with places that belong to an owner, by all that it depends on. The layers of an image do not change,
 // but one of the same name may have been made again.
-func key(lower []string, c *specs.Spec, owner int) (string, error) {
+func key(lower []string, config *specs.Spec, owner int) (string, error) {
 	type layer struct {
 		Dir   string
 		Inode uint64
@@ -76,7 +76,7 @@ func key(lower []string, c *specs.Spec, owner int) (string, error) {
 		}
 		of.Layers = append(of.Layers, layer{dir, st.Ino, st.Mtim})
 	}
-	for _, m := range c.Mounts {
+	for _, m := range config.Mounts {
 		dir := m.Type != "bind"
 		if !dir {
 			if err := unix.Stat(m.Source, &st); err != nil {
@@ -92,59 +92,59 @@ func key(lower []string, c *specs.Spec, owner int) (string, error) {
 }
 
 // layer gives the layer for a task whose root has the layers of an image below it, and notes in the task's record that it has it.
-func (p *places) layer(t *monitor.Task, spec runtime.Spec, lower []string, owner int) (string, error) {
-	c := mounted(spec)
-	key, err := key(lower, c, owner)
+func (all *places) layer(task *monitor.Task, spec runtime.Spec, lower []string, owner int) (string, error) {
+	config := mounted(spec)
+	key, err := key(lower, config, owner)
 	if err != nil {
 		return "", err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.sweep(mostPlaces); err != nil {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if err := all.sweep(mostPlaces); err != nil {
 		return "", err
 	}
-	at := filepath.Join(p.dir, key)
+	at := filepath.Join(all.dir, key)
 	if _, err := os.Lstat(at); err != nil {
-		if err := p.make(key, c, lower, owner); err != nil {
+		if err := all.make(key, config, lower, owner); err != nil {
 			return "", err
 		}
 	}
-	out := outsideOf(t)
+	out := outsideOf(task)
 	out.Places = key
-	return at, out.note(t)
+	return at, out.note(task)
 }
 
 // make makes a layer by what a start does in a container's own.
-func (p *places) make(key string, c *specs.Spec, lower []string, owner int) (err error) {
-	tmp := filepath.Join(p.dir, "."+key)
+func (all *places) make(key string, config *specs.Spec, lower []string, owner int) (err error) {
+	tmp := filepath.Join(all.dir, "."+key)
 	upper, work, root := filepath.Join(tmp, "upper"), filepath.Join(tmp, "work"), filepath.Join(tmp, rootDir)
 	if err := errors.Join(removeUnmounted(tmp), os.MkdirAll(upper, 0o755), os.Mkdir(work, 0o755), os.Mkdir(root, 0o755)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, removeUnmounted(tmp)) }()
-	if err := mountOverlay(root, lower, []string{"upperdir=" + runtime.EscapeOverlay(upper),
-		"workdir=" + runtime.EscapeOverlay(work), "volatile"}); err != nil {
+	if err := mountOverlay(root, lower, []string{"upperdir=" + runtime.EscapeOverlay(upper), "workdir=" + runtime.EscapeOverlay(work),
+		"volatile"}); err != nil {
 		return err
 	}
-	if err := errors.Join(settleTargets(imageRoot{root, true, owner}, c), unmountAll(root)); err != nil {
+	if err := errors.Join(settleTargets(imageRoot{root, true, owner}, config), unmountAll(root)); err != nil {
 		return err
 	}
-	return os.Rename(upper, filepath.Join(p.dir, key))
+	return os.Rename(upper, filepath.Join(all.dir, key))
 }
 
 // sweep removes what a crash left, and the layers that no task has, if there are more than some of them.
-func (p *places) sweep(most int) error {
-	list, err := os.ReadDir(p.dir)
+func (all *places) sweep(most int) error {
+	list, err := os.ReadDir(all.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil || len(list) <= most {
 		return err
 	}
-	used := p.used()
+	used := all.used()
 	for _, e := range list {
 		if !used[e.Name()] {
-			err = errors.Join(err, removeUnmounted(filepath.Join(p.dir, e.Name())))
+			err = errors.Join(err, removeUnmounted(filepath.Join(all.dir, e.Name())))
 		}
 	}
 	return err
@@ -160,7 +160,8 @@ func removeUnmounted(dir string) error {
 	})
 }
 
-// withPlaces puts the layer of places on top of an image's. What belongs to nobody's users in particular is the host's root's, as in images.
+// withPlaces puts the layer of places on top of an image's. Unless the image's files belong to the users of a namespace on the disk, the
+// places are the host's root's.
 func (d Bundles) withPlaces(t *monitor.Task, spec runtime.Spec, lower []string) []string {
 	owner := -1
 	if m := spec.RootFS[0]; m.Shifted && spec.UserNS != nil {

@@ -112,8 +112,9 @@ func TestPlacesAreMadeOnce(t *testing.T) {
 	layers(2) // of which the first is mapped to those users
 
 	// The next agent keeps what tasks have, and removes what none has and what a crash has left.
-	if err := errors.Join(d.Remove(t.Context(), other.Record().Handle), d.Close(), os.MkdirAll(filepath.Join(d.places.dir, ".x", "root"), 0o755),
-		unix.Mount("tmpfs", filepath.Join(d.places.dir, ".x", "root"), "tmpfs", 0, "")); err != nil {
+	half := filepath.Join(d.places.dir, ".x", "root")
+	if err := errors.Join(d.Remove(t.Context(), other.Record().Handle), d.Close(), os.MkdirAll(half, 0o755),
+		unix.Mount("tmpfs", half, "tmpfs", 0, "")); err != nil {
 		t.Fatal(err)
 	}
 	kept := outsideOf(first).Places

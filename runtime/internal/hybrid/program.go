@@ -11,8 +11,8 @@ import (
 	"skerry.dev/skerry/runtime/internal/elf"
 )
 
-// Program returns a static executable of about 1,000 bytes that executes the OCI runtime with its own arguments and environment. If it is to
-// hide cgroup2's list of controllers, it enters a mount namespace of its own first, and covers the list there. It returns false for an
+// Program returns a static executable of about 1,000 bytes that executes the OCI runtime with its own arguments and environment. If it is
+// to hide cgroup2's list of controllers, it enters a mount namespace of its own first, and covers the list there. It returns false for an
 // architecture that it does not know.
 //
 // The runtime is executed from a read-only mount of its file that is attached nowhere, so that no container can write to it through
