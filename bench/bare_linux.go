@@ -34,8 +34,10 @@ func newBare(runtime, program string) (*bare, error) {
 	b := &bare{dir: dir, runtime: runtime}
 	root := filepath.Join(dir, "rootfs")
 	data, err := os.ReadFile(program)
-	if err == nil {
-		err = os.Mkdir(root, 0o755)
+	for _, d := range []string{root, filepath.Join(root, "proc"), filepath.Join(root, "sys"), filepath.Join(root, "dev")} {
+		if err == nil { // the runtime would make them, but fails where two at once do
+			err = os.Mkdir(d, 0o755)
+		}
 	}
 	if err == nil {
 		err = files.Program(filepath.Join(root, "program"), bytes.NewReader(data), 0o755)
