@@ -430,8 +430,19 @@ func isMountPoint(path string) (bool, error) {
 	return a.Dev != b.Dev, err
 }
 
+// ofWorker refuses what can be no directory of a worker: what is removed, or unmounted, must never be everything.
+func ofWorker(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Dir(dir) == "/" {
+		return fmt.Errorf("%q is no directory of a worker: %w", dir, os.ErrInvalid)
+	}
+	return nil
+}
+
 // removeMounted removes a directory with what is in it, after unmounting what is mounted there, which is never removed.
 func removeMounted(dir string) error {
+	if err := ofWorker(dir); err != nil {
+		return err
+	}
 	return files.RemoveTree(dir, func(at string) error {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return fmt.Errorf("unmount %s: %w", at, err)
@@ -442,8 +453,8 @@ func removeMounted(dir string) error {
 
 // unmountBelow takes away every mount below a directory.
 func unmountBelow(dir string) error {
-	if !filepath.IsAbs(dir) || filepath.Dir(dir) == "/" {
-		return fmt.Errorf("%q is no directory of a worker: %w", dir, os.ErrInvalid) // it must never be everything
+	if err := ofWorker(dir); err != nil {
+		return err
 	}
 	dir, err := filepath.EvalSymlinks(dir) // as the kernel writes it
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,7 +22,7 @@ import (
 )
 
 // places are layers with what images lack of the places at which something is mounted: /proc, /etc/hosts, a volume. Made in the writable
-// layer of each container, they were half of the files that a start made on the disk, and that its removal took away. So they are made
+// layer of each container, they were a quarter of the files that a start made on the disk, and that its removal took away. So they are made
 // once for an image and a set of places, in a layer on top of the image's:
 //
 //	DIR/KEY      the layer, which is only read from then on
