@@ -159,22 +159,22 @@ func (c *clients) see(msg []byte) {
 func parseTCP(text []byte) (tcpCounts, error) {
 	var names []string
 	for in := bufio.NewScanner(bytes.NewReader(text)); in.Scan(); {
-		f := strings.Fields(in.Text())
-		if len(f) == 0 || f[0] != "Tcp:" {
+		fields := strings.Fields(in.Text())
+		if len(fields) == 0 || fields[0] != "Tcp:" {
 			continue
 		}
 		if names == nil {
-			names = f
+			names = fields
 			continue
 		}
 		var out tcpCounts
 		missing := 2
 		for i, name := range names {
 			to := map[string]*uint64{"PassiveOpens": &out.accepted, "CurrEstab": &out.established}[name]
-			if to == nil || i >= len(f) {
+			if to == nil || i >= len(fields) {
 				continue
 			}
-			n, err := strconv.ParseUint(f[i], 10, 64)
+			n, err := strconv.ParseUint(fields[i], 10, 64)
 			if err != nil {
 				return tcpCounts{}, err
 			}

@@ -112,10 +112,7 @@ func New(o Options) (*Driver, error) {
 	d.Mounts = cmp.Or(o.Mounts, filepath.Join(o.Dir, "mounts"))
 	d.NoMaps = o.Owners == OwnersCopied
 	d.owners = cmp.Or(o.Owners, OwnersAuto)
-	d.places = &places{dir: filepath.Join(o.Dir, "places"), used: d.usedPlaces}
-	if err := d.places.sweep(0); err != nil {
-		d.Options.Log.Warn("remove what a crash left", "err", err)
-	}
+	d.openPlaces()
 	return d, nil
 }
 
@@ -198,6 +195,14 @@ func (d *Driver) command(ctx context.Context, program string, args ...string) *e
 // root is where a runtime keeps its own state; two runtimes do not read each other's.
 func (d *Driver) root(program string) string {
 	return filepath.Join(d.Options.Dir, filepath.Base(program))
+}
+
+// openPlaces takes up the layers of places that tasks have, and removes others.
+func (d *Driver) openPlaces() {
+	d.places = &places{dir: filepath.Join(d.Options.Dir, "places"), used: d.usedPlaces}
+	if err := d.places.sweep(0); err != nil {
+		d.Options.Log.Warn("remove what a crash left", "err", err)
+	}
 }
 
 // usedPlaces are the layers of places that tasks have.

@@ -74,8 +74,8 @@ func (d Bundles) openStage(task *monitor.Task, spec runtime.Spec) (*stage, error
 	if err := errors.Join(outside{Dir: dir, Users: spec.UserNS}.note(task), task.Save()); err != nil {
 		return nil, err
 	}
-	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS, noMaps: d.NoMaps, own: task.Path(""), log: d.Options.Log}
 	var err error
+	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS, noMaps: d.NoMaps, own: task.Path(""), log: d.Options.Log}
 	if s.ns, err = userns.Open(s.users); err != nil {
 		return nil, &runtime.StartError{Field: "userNS", Hint: "user namespaces must be in the kernel, and not be forbidden", Err: err}
 	}
