@@ -43,7 +43,7 @@ func (c *Copies) RootFS(ctx context.Context, d digest.Digest, p Platform, first 
 	}
 	// None of them goes before the image is in use, and has been since.
 	defer s.pin(img.diffIDs...)()
-	dirs, err := s.RootFS(ctx, d, p)
+	dirs, err := Unpack(ctx, s, img)
 	if err != nil {
 		return nil, err
 	}

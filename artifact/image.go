@@ -98,17 +98,22 @@ func (s *Store) RootFS(ctx context.Context, d digest.Digest, p Platform) ([]stri
 	if err != nil {
 		return nil, err
 	}
+	return Unpack(ctx, s, img)
+}
+
+// Unpack is Store.RootFS of an image that was read already.
+func Unpack(ctx context.Context, store *Store, img Image) ([]string, error) {
 	var dirs []string
 	for i := range img.layers {
-		dir, err := s.unpackLayer(ctx, img.layers[i], img.diffIDs[i])
+		dir, err := store.unpackLayer(ctx, img.layers[i], img.diffIDs[i])
 		if err != nil {
-			return nil, fmt.Errorf("unpack layer %d of %s: %w", i, d, err)
+			return nil, fmt.Errorf("unpack layer %d of %s: %w", i, img.Digest, err)
 		}
 		dirs = append(dirs, dir)
 	}
 	slices.Reverse(dirs)
-	if n := s.o.Now(); len(dirs) > 0 {
-		s.touch(d, n)
+	if n := store.o.Now(); len(dirs) > 0 {
+		store.touch(img.Digest, n)
 	}
 	return dirs, nil
 }

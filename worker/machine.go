@@ -430,19 +430,31 @@ func isMountPoint(path string) (bool, error) {
 	return a.Dev != b.Dev, err
 }
 
-// isMountRoot reports whether something is mounted at a path, also of the same file system.
-func isMountRoot(path string) (bool, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, 0, &st); err != nil {
-		return false, err
+// ofWorker refuses what can be no directory of a worker: what is removed, or unmounted, must never be everything.
+func ofWorker(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Dir(dir) == "/" {
+		return fmt.Errorf("%q is no directory of a worker: %w", dir, os.ErrInvalid)
 	}
-	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	return nil
+}
+
+// removeMounted removes a directory with what is in it, after unmounting what is mounted there, which is never removed.
+func removeMounted(dir string) error {
+	if err := ofWorker(dir); err != nil {
+		return err
+	}
+	return files.RemoveTree(dir, func(at string) error {
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", at, err)
+		}
+		return nil
+	})
 }
 
 // unmountBelow takes away every mount below a directory.
 func unmountBelow(dir string) error {
-	if !filepath.IsAbs(dir) || filepath.Dir(dir) == "/" {
-		return fmt.Errorf("%q is no directory of a worker: %w", dir, os.ErrInvalid) // it must never be everything
+	if err := ofWorker(dir); err != nil {
+		return err
 	}
 	dir, err := filepath.EvalSymlinks(dir) // as the kernel writes it
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,7 +106,7 @@ func prepareFiles(ctx context.Context, s *Server, assigned *spec.Assignment) (ma
 		return "", err
 	}
 	for _, ref := range assigned.Spec.Images() {
-		img, err := s.image(ctx, assigned, ref)
+		img, _, err := s.image(ctx, assigned, ref)
 		if err == nil {
 			err = prepareCopies(ctx, s, assigned, ref, img.Digest)
 		}
@@ -132,8 +131,9 @@ func platform(runtime string) artifact.Platform {
 	return artifact.HostPlatform()
 }
 
-// image brings an image onto this machine, whole and unpacked. One that is here already needs no link.
-func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref string) (artifact.Image, error) {
+// image brings an image onto this machine, whole, and gives the folders of its layers, topmost first. One that is here already needs no
+// link.
+func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref string) (img artifact.Image, layers []string, err error) {
 	pinned := assigned.Digest[ref]
 	platform := platform(runtimeOf(assigned))
 	src := s.source.Load()
@@ -147,38 +147,38 @@ func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref strin
 			err = checkSigned(ctx, s.opt.Images, assigned, r, src)
 		}
 		if err != nil {
-			return artifact.Image{}, err
+			return img, nil, err
 		}
 		img, err := artifact.Proven(s.opt.Images, r, platform)
 		if err == nil {
-			if _, err = s.opt.Images.RootFS(ctx, r.Digest, platform); err == nil {
-				return img, nil
+			if layers, err = artifact.Unpack(ctx, s.opt.Images, img); err == nil {
+				return img, layers, nil
 			}
 		}
 		damage = err
 	} else {
 		pinned = ref
 	}
-	img, err := s.opt.Images.Pull(ctx, pinned, platform, nil, src)
+	img, err = s.opt.Images.Pull(ctx, pinned, platform, nil, src)
 	if r, bad := imageref.Parse(pinned); err == nil && assigned.Digest[ref] == "" {
 		r.Tag, r.Digest = "", img.Digest
 		pinned = r.String() // whatever its tag means the next time
 		err = errors.Join(bad, checkSigned(ctx, s.opt.Images, assigned, r, src))
 	}
 	if err != nil {
-		return img, err
+		return img, nil, err
 	}
-	if _, err = s.opt.Images.RootFS(ctx, img.Digest, platform); errors.Is(err, artifact.ErrDamaged) {
+	if layers, err = artifact.Unpack(ctx, s.opt.Images, img); errors.Is(err, artifact.ErrDamaged) {
 		damage = err
 		if img, err = s.opt.Images.Pull(ctx, pinned, platform, nil, src); err == nil {
-			_, err = s.opt.Images.RootFS(ctx, img.Digest, platform)
+			layers, err = artifact.Unpack(ctx, s.opt.Images, img)
 		}
 	}
 	if err == nil && errors.Is(damage, artifact.ErrDamaged) {
 		s.Post(core.ImageMended{ID: assigned.ID, Text: fmt.Sprintf("image %s was damaged on the disk of this worker, and fetched again: %v",
 			ref, damage)})
 	}
-	return img, err
+	return img, layers, err
 }
 
 // Places of an instance's files.
@@ -242,22 +242,7 @@ func writeConfig(path string, f spec.ConfigFile) error {
 
 // removeFiles removes an instance's directory and what is mounted in it.
 func (s *Server) removeFiles(id skerry.InstanceID) error {
-	dir := s.instanceDir(id)
-	if err := unmountBelow(dir); err != nil {
-		return err
-	}
-	// What is still mounted is the host's, and is never to be removed with the rest.
-	places, err := os.ReadDir(filepath.Join(dir, "host"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, p := range places {
-		at := filepath.Join(dir, "host", p.Name())
-		if is, err := isMountRoot(at); is || err != nil {
-			return errors.Join(fmt.Errorf("%s is still mounted", at), err)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeMounted(s.instanceDir(id)); err != nil {
 		return err
 	}
 	s.users.give(id)
@@ -309,16 +294,12 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	}
 	var img artifact.Image
 	if container.Image != "" {
-		var err error
-		if img, err = s.image(ctx, &start.A, container.Image); err != nil {
+		var layers []string
+		if img, layers, err = s.image(ctx, &start.A, container.Image); err != nil {
 			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 		built.Labels[digestLabel] = string(img.Digest)
-		lower, err := s.opt.Images.RootFS(ctx, img.Digest, platform(name))
-		if err != nil {
-			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
-		}
-		if built.RootFS, err = rootFS(name, lower); err != nil {
+		if built.RootFS, err = rootFS(name, layers); err != nil {
 			return built, nil, fmt.Errorf("image %s: %w", container.Image, err)
 		}
 	}

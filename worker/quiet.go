@@ -44,10 +44,10 @@ func (s *Server) awaitQuiet(ctx context.Context, a core.AwaitQuiet) {
 	for {
 		// What it sees any earlier changes nothing.
 		if netns != "" && time.Since(began) >= a.Least-a.For {
-			n, err := accepted(netns)
+			tcp, err := countTCP(netns)
 			seen(err)
-			if n != last {
-				last, since = n, time.Now()
+			if tcp.accepted != last {
+				last, since = tcp.accepted, time.Now()
 			}
 		}
 		if now := time.Now(); now.Sub(began) >= a.Least && now.Sub(since) >= a.For {
@@ -67,22 +67,35 @@ func (s *Server) awaitQuiet(ctx context.Context, a core.AwaitQuiet) {
 	}
 }
 
-// accepted counts the TCP connections that were accepted in a network namespace since it was made.
-func accepted(netns string) (n uint64, err error) {
+// tcpCounts are what a network namespace counts of TCP: connections that were accepted since it was made, and those that are established.
+type tcpCounts struct{ accepted, established uint64 }
+
+// countTCP reads the counts of a network namespace.
+func countTCP(netns string) (n tcpCounts, err error) {
 	err = inNetNS(netns, func() error {
-		text, err := os.ReadFile("/proc/thread-self/net/snmp")
-		if err == nil {
-			n, err = passiveOpens(text)
-		}
+		n, err = readTCP()
 		return err
 	})
 	return n, err
 }
 
-// clientWaits reports whether a client of a network namespace waits for an answer. After an error, true is so.
+// readTCP reads the counts of the thread's network namespace.
+func readTCP() (tcpCounts, error) {
+	text, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		return tcpCounts{}, err
+	}
+	return parseTCP(text)
+}
+
+// clientWaits reports whether a client of a network namespace waits for an answer. After an error, true is so. To list connections, the
+// kernel goes through those of all namespaces, which takes milliseconds on an idle machine; so it is not asked where it has counted none.
 func clientWaits(netns string) (bool, error) {
 	var seen clients
 	err := inNetNS(netns, func() (err error) {
+		if tcp, err := readTCP(); err == nil && tcp.established == 0 {
+			return nil
+		}
 		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 			// struct inet_diag_req_v2 of sock_diag(7). What is closing is not asked for: it costs an instance nothing, and may be very many.
 			req := make([]byte, 56)
@@ -142,24 +155,36 @@ func (c *clients) see(msg []byte) {
 	}
 }
 
-// passiveOpens reads tcpPassiveOpens (RFC 4022) from the kernel's /proc/net/snmp: a line of names, then one of values.
-func passiveOpens(text []byte) (uint64, error) {
+// parseTCP reads tcpPassiveOpens and tcpCurrEstab (RFC 4022) from the kernel's /proc/net/snmp: a line of names, then one of values.
+func parseTCP(text []byte) (tcpCounts, error) {
 	var names []string
 	for in := bufio.NewScanner(bytes.NewReader(text)); in.Scan(); {
-		f := strings.Fields(in.Text())
-		if len(f) == 0 || f[0] != "Tcp:" {
+		fields := strings.Fields(in.Text())
+		if len(fields) == 0 || fields[0] != "Tcp:" {
 			continue
 		}
 		if names == nil {
-			names = f
+			names = fields
 			continue
 		}
+		var out tcpCounts
+		missing := 2
 		for i, name := range names {
-			if name == "PassiveOpens" && i < len(f) {
-				return strconv.ParseUint(f[i], 10, 64)
+			to := map[string]*uint64{"PassiveOpens": &out.accepted, "CurrEstab": &out.established}[name]
+			if to == nil || i >= len(fields) {
+				continue
 			}
+			n, err := strconv.ParseUint(fields[i], 10, 64)
+			if err != nil {
+				return tcpCounts{}, err
+			}
+			*to = n
+			missing--
+		}
+		if missing == 0 {
+			return out, nil
 		}
 		break
 	}
-	return 0, fmt.Errorf("/proc/net/snmp has no PassiveOpens of TCP")
+	return tcpCounts{}, fmt.Errorf("/proc/net/snmp has no PassiveOpens and CurrEstab of TCP")
 }

@@ -170,21 +170,23 @@ func TestClients(t *testing.T) {
 	}
 }
 
-func TestPassiveOpens(t *testing.T) {
-	const sample = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 12 34\nUdp: InDatagrams\nUdp: 5\n"
-	if n, err := passiveOpens([]byte(sample)); n != 34 || err != nil {
-		t.Errorf("%d, %v", n, err)
+func TestParseTCP(t *testing.T) {
+	const sample = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm PassiveOpens AttemptFails CurrEstab\nTcp: 1 34 0 2\n" +
+		"Udp: InDatagrams\nUdp: 5\n"
+	if n, err := parseTCP([]byte(sample)); n != (tcpCounts{34, 2}) || err != nil {
+		t.Errorf("%+v, %v", n, err)
 	}
-	for _, bad := range []string{"", "Tcp: PassiveOpens\n", "Tcp: PassiveOpens\nTcp:\n", "Tcp: PassiveOpens\nTcp: x\n", "Tcp: ActiveOpens\nTcp: 1\n"} {
-		if n, err := passiveOpens([]byte(bad)); err == nil {
-			t.Errorf("%q gives %d", bad, n)
+	for _, bad := range []string{"", "Tcp: PassiveOpens CurrEstab\n", "Tcp: PassiveOpens CurrEstab\nTcp: 1\n",
+		"Tcp: PassiveOpens CurrEstab\nTcp: 1 x\n", "Tcp: PassiveOpens\nTcp: 1\n"} {
+		if n, err := parseTCP([]byte(bad)); err == nil {
+			t.Errorf("%q gives %+v", bad, n)
 		}
 	}
 	text, err := os.ReadFile("/proc/net/snmp")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := passiveOpens(text); err != nil {
+	if _, err := parseTCP(text); err != nil {
 		t.Error(err)
 	}
 }

@@ -81,7 +81,7 @@ func TestSignedImages(t *testing.T) {
 	s.source.Store(src)
 	start := func(ref, pinned string, signers ...string) error {
 		a := &spec.Assignment{Org: "guests", Signers: signers, Digest: map[string]string{ref: pinned}}
-		_, err := s.image(t.Context(), a, ref)
+		_, _, err := s.image(t.Context(), a, ref)
 		return err
 	}
 	refused := func(what string, err error, part string) {

@@ -84,7 +84,7 @@ func take(ctx context.Context, server *Server, id spec.SnapshotID, q takeSnapsho
 	defer held.Close()
 	return keepSnapshot(server, snap, func(work string, out io.Writer) error {
 		clones := filepath.Join(work, "clones")
-		defer func() { _ = errors.Join(unmountBelow(clones), os.RemoveAll(clones)) }()
+		defer func() { _ = removeMounted(clones) }()
 		cloned := canClone(dir, clones)
 		still, err := standStill(ctx, server, q, dir, snap.Volumes)
 		if err != nil {
@@ -188,7 +188,7 @@ func keepSnapshot(server *Server, snap *spec.Snapshot, write func(work string, o
 	done := false
 	defer func() {
 		if !done {
-			_ = errors.Join(unmountBelow(work), os.RemoveAll(work))
+			_ = removeMounted(work)
 		}
 	}()
 	file, err := os.OpenFile(filepath.Join(work, snapshotData), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -383,7 +383,7 @@ func recoverSnapshots(server *Server) {
 	}
 	left, _ := filepath.Glob(filepath.Join(server.opt.Dir, snapshotsDir, partialPrefix+"*"))
 	for _, dir := range left {
-		if err := errors.Join(unmountBelow(dir), os.RemoveAll(dir)); err != nil {
+		if err := removeMounted(dir); err != nil {
 			server.opt.Log.Warn("remove what is left of a snapshot", "dir", dir, "err", err)
 		}
 	}
@@ -446,7 +446,7 @@ func restoreSnapshot(ctx context.Context, server *Server, volume spec.VolumeClai
 		return 0, err
 	}
 	defer func() {
-		if err := errors.Join(unmountBelow(aside), os.RemoveAll(aside)); err != nil {
+		if err := removeMounted(aside); err != nil {
 			server.opt.Log.Warn("remove what was before", "dir", aside, "err", err)
 		}
 	}()

@@ -129,7 +129,7 @@ func (s *Server) setAside(volume spec.VolumeClaim) (string, error) {
 func (s *Server) removeAside() {
 	left, _ := filepath.Glob(filepath.Join(s.opt.Dir, localDir, removedPrefix+"*"))
 	for _, dir := range left {
-		if err := errors.Join(unmountBelow(dir), os.RemoveAll(dir)); err != nil {
+		if err := removeMounted(dir); err != nil {
 			s.opt.Log.Warn("remove what is left of local volumes", "dir", dir, "err", err)
 		}
 	}

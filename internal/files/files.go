@@ -22,7 +22,7 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 
 // ReplaceFrom is Replace with what a reader gives.
 func ReplaceFrom(path string, from io.Reader, mode fs.FileMode) error {
-	err := replace(path, mode, func(f *os.File) error {
+	err := replace(path, mode, os.Rename, func(f *os.File) error {
 		_, err := io.Copy(f, from)
 		return errors.Join(err, f.Sync())
 	})
@@ -34,7 +34,7 @@ func ReplaceFrom(path string, from io.Reader, mode fs.FileMode) error {
 
 // Swap replaces a file that need not outlive the machine's next start: it is not forced to the disk.
 func Swap(path string, data []byte, mode fs.FileMode) error {
-	return replace(path, mode, func(f *os.File) error {
+	return replace(path, mode, exchange, func(f *os.File) error {
 		_, err := f.Write(data)
 		return err
 	})
@@ -46,7 +46,7 @@ func Swap(path string, data []byte, mode fs.FileMode) error {
 func Program(path string, from io.Reader, mode fs.FileMode) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return replace(path, mode, func(f *os.File) error {
+	return replace(path, mode, os.Rename, func(f *os.File) error {
 		_, err := io.Copy(f, from)
 		return err
 	})
@@ -54,7 +54,7 @@ func Program(path string, from io.Reader, mode fs.FileMode) error {
 
 // replace writes a new file beside the old one, which nobody else may read and which is named after this process: what
 // ended before it could give it the old one's name leaves it, and whoever replaces the file next removes it.
-func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
+func replace(path string, mode fs.FileMode, rename func(from, to string) error, fill func(*os.File) error) error {
 	prefix := "." + filepath.Base(path) + "-"
 	removeLeft(filepath.Dir(path), prefix)
 	f, err := os.CreateTemp(filepath.Dir(path), prefix+strconv.Itoa(os.Getpid())+"-*"+leftSuffix)
@@ -62,7 +62,7 @@ func replace(path string, mode fs.FileMode, fill func(*os.File) error) error {
 		return err
 	}
 	if err = errors.Join(f.Chmod(mode), fill(f), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))

@@ -53,7 +53,7 @@ func (c *WorkerConfig) rememberPlace() error {
 	if err != nil {
 		return err
 	}
-	if err := files.Swap(filepath.Join(c.Dir, placesFile), data, 0o600); err != nil {
+	if err := files.Replace(filepath.Join(c.Dir, placesFile), data, 0o600); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	return nil

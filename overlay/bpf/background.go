@@ -26,6 +26,13 @@ func (d *Device) walk(args sweepArgs) (sweepArgs, error) {
 	return out, err
 }
 
+// flowless reports whether there are no flows: the last sweep found none, and none has begun since. A walk through empty tables takes
+// milliseconds, too.
+func (d *Device) flowless() bool {
+	n, err := d.counter(counterNewFlow)
+	return err == nil && n == d.noFlowAt.Load()
+}
+
 // sweepShare is how much longer than a sweep the pause after it is: sweeps take half a percent of one processor at most.
 const sweepShare = 200
 
@@ -35,7 +42,6 @@ func (d *Device) sweeper() {
 	tick := time.NewTicker(t.Sweep)
 	defer tick.Stop()
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	begun, left := int64(-1), uint32(0)
 	var rest time.Time
 	for {
 		select {
@@ -47,12 +53,10 @@ func (d *Device) sweeper() {
 			}
 		case <-d.full:
 		}
-		// A walk through empty tables takes milliseconds too.
-		n, err := d.counter(counterNewFlow)
-		if err == nil && n == begun && left == 0 {
+		if d.flowless() {
 			continue
 		}
-		begun = n
+		n, counted := d.counter(counterNewFlow) // before the walk, which a new flow may escape
 		began := time.Now()
 		args, err := d.walk(sweepArgs{What: doSweep, Established: ms(t.Established), Closing: ms(t.Closing), UDP: ms(t.UDP), ICMP: ms(t.ICMP)})
 		if err != nil {
@@ -60,7 +64,10 @@ func (d *Device) sweeper() {
 		}
 		d.sweeps.Add(1)
 		d.swept.Add(time.Since(began).Microseconds())
-		left = args.Flows + args.Ended
+		if err != nil || counted != nil || args.Flows+args.Ended > 0 {
+			n = -1
+		}
+		d.noFlowAt.Store(n)
 		rest = time.Now().Add(sweepShare * time.Since(began))
 	}
 }

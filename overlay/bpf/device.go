@@ -57,6 +57,7 @@ type Device struct {
 	lost       atomic.Int64
 	sweeps     atomic.Int64
 	swept      atomic.Int64  // microseconds that they took
+	noFlowAt   atomic.Int64  // how many flows there had ever been when a sweep found none; -1: it found some
 	full       chan struct{} // a sweep would help
 	closing    chan struct{}
 	goroutines sync.WaitGroup
@@ -80,6 +81,7 @@ func New(o Options) (*Device, error) {
 func open(opt Options) (_ *Device, err error) {
 	d := &Device{opts: opt, links: map[hook]link.Link{}, filters: map[hook]bool{}, disturbed: map[int]disturbance{},
 		held: held.New(), events: make(chan overlay.Event, 512), full: make(chan struct{}, 1), closing: make(chan struct{})}
+	d.noFlowAt.Store(-1)
 	defer func() {
 		if err != nil {
 			d.release()
@@ -306,10 +308,12 @@ func (d *Device) apply(c overlay.Config) error {
 	// What processors remember of routes is from before, or from between.
 	conf.Age++
 	errs = append(errs, configure(), d.takeOver(hooks, there))
-	for _, a := range left {
-		// Who gets the address next is not to inherit its flows.
-		_, err := d.walk(sweepArgs{What: doForget, Backend: a})
-		errs = append(errs, err)
+	if len(left) > 0 && !d.flowless() {
+		for _, a := range left {
+			// Who gets the address next is not to inherit its flows.
+			_, err := d.walk(sweepArgs{What: doForget, Backend: a})
+			errs = append(errs, err)
+		}
 	}
 	d.retry()
 	return errors.Join(errs...)

@@ -28,6 +28,7 @@ type Bundles struct {
 	NoMaps bool
 	// OwnRoots: a root that is bound is the task's alone, as one of layers is, so that what is in the way of a mount may be removed from it.
 	OwnRoots bool
+	places   *places // nil: each task has its own
 }
 
 // CheckSpec refuses a spec of which no bundle can be made, before anything is touched.

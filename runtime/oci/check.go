@@ -150,13 +150,24 @@ func (d *Driver) check(ctx context.Context, report *runtime.Report) {
 	report.Absent, report.Cause, report.Cure = absent, strings.Join(causes, "; "), strings.Join(cures, "; ")
 }
 
-// settle finds out whether a runtime works, itself or, if it refuses a hybrid host, behind a stand-in, and returns
-// which of them does. It tries because versions of crun differ in what they refuse, and hosts in which controllers they
-// leave to cgroup2.
+// settle finds out whether a runtime works, itself or behind a stand-in, and returns which of them does. crun does behind one that executes
+// it from a read-only mount, which it would do itself at each call; if it refuses a hybrid host, behind one that hides that. It tries
+// because versions of crun differ in what they refuse, and hosts in which controllers they leave to cgroup2.
 func (d *Driver) settle(ctx context.Context, path, layer string) (program, note string, err error) {
-	if err = d.tryTwice(ctx, path, layer); err == nil {
-		return path, "", d.tryDescriptors(ctx, path, layer)
-	} else if !hybrid.Refused(err.Error()) {
+	if isCrun(path) {
+		if program, err = hybrid.ReadOnly(filepath.Join(d.Options.Dir, "readonly"), path); err == nil {
+			err = d.tryTwice(ctx, program, layer)
+		}
+		if err == nil || ctx.Err() != nil {
+			return program, "", err
+		}
+	}
+	if err == nil || !hybrid.Refused(err.Error()) { // no stand-in, or one that is at fault itself
+		if err = d.tryTwice(ctx, path, layer); err == nil {
+			return path, "", d.tryDescriptors(ctx, path, layer)
+		}
+	}
+	if !hybrid.Refused(err.Error()) {
 		return path, "", err
 	}
 	program, err = hybrid.Try(filepath.Join(d.Options.Dir, "hybrid"), path, err,
@@ -216,7 +227,7 @@ const heldOpen = 12
 // tryDescriptors starts containers in working directories that a runtime may have open itself, as a manifest or an image can ask for: none
 // of them may start. Versions from which it is known that they close them are not asked.
 func (d *Driver) tryDescriptors(ctx context.Context, program, layer string) error {
-	if !strings.HasPrefix(filepath.Base(program), "runc") || closesDescriptors(version(ctx, program)) {
+	if !isRunc(program) || closesDescriptors(version(ctx, program)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // boards take a second for each

@@ -60,7 +60,7 @@ func (d *Driver) tryCheckpoint(ctx context.Context) error {
 		return d.unsupported("CRIU does not see into a sandbox; use runtime oci")
 	}
 	for _, name := range append([]string{"runc"}, d.runtimes...) {
-		if p := monitor.LookPath(name); p != "" && strings.HasPrefix(filepath.Base(p), "runc") {
+		if p := monitor.LookPath(name); p != "" && isRunc(p) {
 			d.runc = p
 			break
 		}

@@ -226,9 +226,14 @@ func devices(config *specs.Spec, spec runtime.Spec) error {
 	return nil
 }
 
-// networkFiles gives the container a resolv.conf, hosts and hostname that fit its network, unless the spec mounts its
-// own there.
-func networkFiles(task *monitor.Task, config *specs.Spec, spec runtime.Spec) error {
+// ownFile is a file that a container gets at a place of the same name in all images.
+type ownFile struct {
+	target string
+	text   string // "": it is the host's own
+}
+
+// ownFiles are a resolv.conf, hosts and hostname that fit a container's network, unless the spec mounts its own there.
+func ownFiles(spec runtime.Spec) (out []ownFile) {
 	files := map[string]string{}
 	if n := spec.Network; n != nil {
 		files["/etc/resolv.conf"] = runtime.ResolvConf(n)
@@ -245,16 +250,27 @@ func networkFiles(task *monitor.Task, config *specs.Spec, spec runtime.Spec) err
 		if !ok || slices.ContainsFunc(spec.Mounts, func(m runtime.Mount) bool { return path.Clean(m.Target) == target }) {
 			continue
 		}
-		source := target // the host's own
-		if text != "" {
-			source = task.Path(path.Base(target))
-			if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
+		if text == "" {
+			if _, err := os.Stat(target); err != nil {
+				continue
+			}
+		}
+		out = append(out, ownFile{target, text})
+	}
+	return out
+}
+
+// networkFiles gives the container its own files.
+func networkFiles(task *monitor.Task, config *specs.Spec, spec runtime.Spec) error {
+	for _, f := range ownFiles(spec) {
+		source := f.target
+		if f.text != "" {
+			source = task.Path(path.Base(f.target))
+			if err := os.WriteFile(source, []byte(f.text), 0o644); err != nil {
 				return err
 			}
-		} else if _, err := os.Stat(source); err != nil {
-			continue
 		}
-		config.Mounts = append(config.Mounts, specs.Mount{Destination: target, Type: "bind", Source: source,
+		config.Mounts = append(config.Mounts, specs.Mount{Destination: f.target, Type: "bind", Source: source,
 			Options: []string{"bind", "rprivate", "ro"}})
 	}
 	return nil

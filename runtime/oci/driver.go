@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -111,6 +112,7 @@ func New(o Options) (*Driver, error) {
 	d.Mounts = cmp.Or(o.Mounts, filepath.Join(o.Dir, "mounts"))
 	d.NoMaps = o.Owners == OwnersCopied
 	d.owners = cmp.Or(o.Owners, OwnersAuto)
+	d.openPlaces()
 	return d, nil
 }
 
@@ -128,26 +130,41 @@ func (d *Driver) CleanUp(ctx context.Context) error {
 func (d *Driver) clean(ctx context.Context, task *monitor.Task) error {
 	rec := task.Record()
 	if rec.Runtime != "" {
-		root := d.root(rec.Runtime)
-		files, err := stateFiles(root, rec.Handle.ID)
+		files, err := stateFiles(d.root(rec.Runtime), rec.Handle.ID)
 		if err != nil {
 			return err
 		}
-		if len(files) > 0 {
+		if len(files) > 0 && !onlyFiles(task) {
 			out, err := d.command(ctx, rec.Runtime, "delete", "--force", string(rec.Handle.ID)).CombinedOutput()
 			if err != nil {
 				// A state that the runtime itself cannot read any more is ours to delete: nothing runs in it.
 				d.Options.Log.Warn("runtime delete", "task", rec.Handle.ID, "err", err, "output", strings.TrimSpace(string(out)))
 			}
-			for _, f := range files {
-				if err := os.RemoveAll(f); err != nil {
-					return err
-				}
+		}
+		for _, f := range files {
+			if err := os.RemoveAll(f); err != nil {
+				return err
 			}
 		}
 	}
 	return d.Unmount(task)
 }
+
+// onlyFiles reports whether files are all that a runtime has of a task whose processes have ended. "delete" does three things: it kills
+// processes, removes cgroups, which we do anyhow, and runs the hooks of its stage. As a process for each removal it took more than all the
+// rest. A sandbox has processes of its own, and a start that was cut short may have left some outside the cgroup.
+func onlyFiles(task *monitor.Task) bool {
+	rec := task.Record()
+	if !rec.Ready || !isCrun(rec.Runtime) && !isRunc(rec.Runtime) {
+		return false
+	}
+	config, err := os.ReadFile(task.Path(configFile))
+	return err == nil && !bytes.Contains(config, []byte(`"poststop"`)) // which may be another's word: then "delete" has nothing to run
+}
+
+// Runtimes are known by their names, with whatever follows: crun-1.8, runc.amd64.
+func isCrun(program string) bool { return strings.HasPrefix(filepath.Base(program), "crun") }
+func isRunc(program string) bool { return strings.HasPrefix(filepath.Base(program), "runc") }
 
 // stateFiles lists what a runtime keeps of a container: crun and runc a directory of its name, runsc files in whose names it is.
 func stateFiles(root string, id runtime.TaskID) ([]string, error) {
@@ -178,4 +195,23 @@ func (d *Driver) command(ctx context.Context, program string, args ...string) *e
 // root is where a runtime keeps its own state; two runtimes do not read each other's.
 func (d *Driver) root(program string) string {
 	return filepath.Join(d.Options.Dir, filepath.Base(program))
+}
+
+// openPlaces takes up the layers of places that tasks have, and removes others.
+func (d *Driver) openPlaces() {
+	d.places = &places{dir: filepath.Join(d.Options.Dir, "places"), used: d.usedPlaces}
+	if err := d.places.sweep(0); err != nil {
+		d.Options.Log.Warn("remove what a crash left", "err", err)
+	}
+}
+
+// usedPlaces are the layers of places that tasks have.
+func (d *Driver) usedPlaces() map[string]bool {
+	used := map[string]bool{}
+	for _, h := range d.Tasks.List() {
+		if t, err := d.Tasks.Get(h); err == nil {
+			used[outsideOf(t).Places] = true
+		}
+	}
+	return used
 }

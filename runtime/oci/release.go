@@ -25,7 +25,7 @@ func (d *Driver) release(ctx context.Context, task *monitor.Task, program, root 
 	d.mu.Lock()
 	byCommand := d.byCommand
 	d.mu.Unlock()
-	if !byCommand && strings.HasPrefix(filepath.Base(program), "crun") && writePipe(filepath.Join(root, id, "exec.fifo")) {
+	if !byCommand && isCrun(program) && writePipe(filepath.Join(root, id, "exec.fifo")) {
 		return nil
 	}
 	cmd := d.command(ctx, program, "start", id)

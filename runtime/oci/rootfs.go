@@ -53,12 +53,16 @@ func (d Bundles) mountRoot(ctx context.Context, task *monitor.Task, spec runtime
 				return bad("layer %s is not a directory", l)
 			}
 		}
+		own := !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") })
+		if own && d.places != nil && !spec.Checkpoint && from == "" { // a checkpoint carries its places along
+			lower = d.withPlaces(task, spec, lower)
+		}
 		if !m.Shifted {
 			if lower, err = s.layers(lower); err != nil {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(rest, func(o string) bool { return strings.HasPrefix(o, "upperdir=") }) {
+		if own {
 			for _, dir := range []string{"upper", "work"} {
 				if err := os.Mkdir(task.Path(dir), 0o755); err != nil {
 					return err

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/moby/profiles/seccomp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -32,7 +31,7 @@ func (d *Driver) addSeccomp(config *specs.Spec, spec runtime.Spec, root, program
 	if err := filter(config, spec, root); err != nil || config.Linux.Seccomp == nil {
 		return "", err
 	}
-	if !strings.HasPrefix(filepath.Base(program), "crun") {
+	if !isCrun(program) {
 		return "", nil
 	}
 	text, err := json.Marshal(config.Linux.Seccomp)

@@ -31,10 +31,21 @@ import (
 //	                     is to be mounted inside, each mapped to the namespace, and nodes of devices
 const stageDir = "stage"
 
-// outside is what the record of such a task says beyond that of others.
+// outside is what the record of a task says of what is outside of its bundle: the directory of one with a user namespace, and the layer
+// of places on which its root is mounted.
 type outside struct {
-	Dir   string                 `json:"mounts,omitempty"`
-	Users *runtime.UserNamespace `json:"users,omitempty"`
+	Dir    string                 `json:"mounts,omitempty"`
+	Users  *runtime.UserNamespace `json:"users,omitempty"`
+	Places string                 `json:"places,omitempty"`
+}
+
+// note puts it into a task's record.
+func (o outside) note(t *monitor.Task) error {
+	extra, err := json.Marshal(o)
+	if err == nil {
+		t.Update(func(r *monitor.Record) { r.Extra = extra })
+	}
+	return err
 }
 
 func outsideOf(t *monitor.Task) (o outside) {
@@ -60,14 +71,10 @@ func (d Bundles) openStage(task *monitor.Task, spec runtime.Spec) (*stage, error
 		return nil, nil
 	}
 	dir := filepath.Join(d.Mounts, string(spec.ID))
-	extra, err := json.Marshal(outside{dir, spec.UserNS})
-	if err != nil {
+	if err := errors.Join(outside{Dir: dir, Users: spec.UserNS}.note(task), task.Save()); err != nil {
 		return nil, err
 	}
-	task.Update(func(r *monitor.Record) { r.Extra = extra })
-	if err := task.Save(); err != nil {
-		return nil, err
-	}
+	var err error
 	s := &stage{dir: filepath.Join(dir, stageDir), users: *spec.UserNS, noMaps: d.NoMaps, own: task.Path(""), log: d.Options.Log}
 	if s.ns, err = userns.Open(s.users); err != nil {
 		return nil, &runtime.StartError{Field: "userNS", Hint: "user namespaces must be in the kernel, and not be forbidden", Err: err}
@@ -207,7 +214,7 @@ func (s *stage) apply(task *monitor.Task, config *specs.Spec, spec runtime.Spec)
 	if _, _, err := hostUser(spec.UserNS, config.Process.User); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(filepath.Base(task.Record().Runtime), "runc") { // which enters it first, and has no right to the others then
+	if !isRunc(task.Record().Runtime) { // which enters it first, and has no right to the others then
 		if err := s.join(config); err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package hybrid makes crun work on hosts where cgroup2 holds controllers beside version 1, which crun refuses. It writes a program that
-// stands in for crun, and changes nothing else on the machine. Runtime drivers that call an OCI runtime import it.
+// Package hybrid makes crun work on hosts where cgroup2 holds controllers beside version 1, which crun refuses, and start once on all. It
+// writes a program that stands in for crun, and changes nothing else on the machine. Runtime drivers that call an OCI runtime import it.
 //
 //	conmon ── stand-in: own mount namespace, /dev/null over unified/cgroup.controllers ── execve crun
 //
@@ -44,7 +44,7 @@ func Refused(message string) bool { return strings.Contains(message, "hybrid mod
 // Try writes the stand-in for an OCI runtime that refused this host, and tries that. It returns the stand-in's path if
 // it works; else, an error with both reasons.
 func Try(dir, program string, refused error, try func(standIn string) error) (string, error) {
-	file, err := write(dir, goruntime.GOARCH, program)
+	file, err := write(dir, goruntime.GOARCH, program, true)
 	if err == nil {
 		err = try(file)
 	}
@@ -53,6 +53,11 @@ func Try(dir, program string, refused error, try func(standIn string) error) (st
 			cause(err))}
 	}
 	return file, nil
+}
+
+// ReadOnly writes a stand-in that hides nothing: it only executes crun from a read-only mount at once, so that crun need not do so itself.
+func ReadOnly(dir, program string) (string, error) {
+	return write(dir, goruntime.GOARCH, program, false)
 }
 
 // cause is an error without its hint.
@@ -64,8 +69,8 @@ func cause(err error) error {
 }
 
 // write writes the stand-in for an OCI runtime (see Program) into a directory of its own, under the runtime's name, and returns its path.
-func write(dir, goarch, program string) (string, error) {
-	data, ok := Program(goarch, program)
+func write(dir, goarch, program string, hide bool) (string, error) {
+	data, ok := Program(goarch, program, hide)
 	if !ok {
 		return "", fmt.Errorf("there is no stand-in for %s on %s", program, goarch)
 	}

@@ -11,8 +11,8 @@ import (
 	"skerry.dev/skerry/runtime/internal/elf"
 )
 
-// Program returns a static executable of about 1,000 bytes. It enters a mount namespace of its own, covers cgroup2's list
-// of controllers there, and executes the OCI runtime with its own arguments and environment. It returns false for an
+// Program returns a static executable of about 1,000 bytes that executes the OCI runtime with its own arguments and environment. If it is
+// to hide cgroup2's list of controllers, it enters a mount namespace of its own first, and covers the list there. It returns false for an
 // architecture that it does not know.
 //
 // The runtime is executed from a read-only mount of its file that is attached nowhere, so that no container can write to it through
@@ -25,7 +25,7 @@ import (
 // because cgroup2 is not mounted there, the runtime is executed all the same and reports itself what it is missing.
 //
 // It is machine code because it runs at every start: a shell or a Go program would take milliseconds.
-func Program(goarch, runtime string) ([]byte, bool) {
+func Program(goarch, runtime string, hide bool) ([]byte, bool) {
 	n, ok := map[string]numbers{
 		"amd64":   {unshare: 272, mount: 165, execve: 59, write: 1, exit: 60, dup3: 292, execveat: 322},
 		"arm64":   generic,
@@ -40,10 +40,15 @@ func Program(goarch, runtime string) ([]byte, bool) {
 	at, file, null, program, words := data.add(unified), data.add(controllers), data.add("/dev/null"), data.add(runtime), data.add(sorry)
 	here := data.add("")
 	readOnly := data.add("\x01" + strings.Repeat("\x00", attributes-1)) // MOUNT_ATTR_RDONLY is to be set, and no more
-	lines := []line{
-		{n.unshare, []uint32{unix.CLONE_NEWNS}, true},
-		{n.mount, []uint32{0, at, 0, unix.MS_REC | unix.MS_PRIVATE, 0}, true},
-		{n.mount, []uint32{null, file, 0, unix.MS_BIND, 0}, true},
+	var lines []line
+	if hide {
+		lines = []line{
+			{n.unshare, []uint32{unix.CLONE_NEWNS}, true},
+			{n.mount, []uint32{0, at, 0, unix.MS_REC | unix.MS_PRIVATE, 0}, true},
+			{n.mount, []uint32{null, file, 0, unix.MS_BIND, 0}, true},
+		}
+	}
+	lines = append(lines, []line{
 		{openTree, []uint32{0, program, unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC}, false},
 		{n.dup3, []uint32{result, high, unix.O_CLOEXEC}, false}, // under a number that is known
 		{mountSetattr, []uint32{high, here, unix.AT_EMPTY_PATH, readOnly, attributes}, true},
@@ -51,7 +56,7 @@ func Program(goarch, runtime string) ([]byte, bool) {
 		{n.execve, []uint32{program, argv, envp}, false},
 		{n.write, []uint32{2, words, uint32(len(sorry))}, false},
 		{n.exit, []uint32{127}, false},
-	}
+	}...)
 	machine, code := assemble(goarch, lines)
 	if len(code) > room {
 		return nil, false

@@ -73,7 +73,7 @@ func TestProgram(t *testing.T) {
 		for name, propagation := range map[string]uintptr{"private": unix.MS_PRIVATE, "shared": unix.MS_SHARED} {
 			t.Run(arch+" "+name, func(t *testing.T) {
 				before := emulator(t, arch)
-				file, err := write(filepath.Join(t.TempDir(), "hybrid"), arch, shell)
+				file, err := write(filepath.Join(t.TempDir(), "hybrid"), arch, shell, true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -97,7 +97,24 @@ func TestProgram(t *testing.T) {
 			})
 		}
 	}
-	if _, ok := Program("mips", shell); ok {
+	for _, arch := range []string{"amd64", "arm64", "arm", "riscv64"} {
+		t.Run(arch+" that hides nothing", func(t *testing.T) {
+			before := emulator(t, arch)
+			file, err := write(t.TempDir(), arch, shell, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, err := os.Readlink("/proc/self/ns/mnt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			words := append(before, file, "-c", `echo "$# $1 $(readlink /proc/self/ns/mnt)"`, "0", "one", "2 two")
+			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil || string(out) != "2 one "+own+"\n" {
+				t.Errorf("it said %q, ended with %v", out, err)
+			}
+		})
+	}
+	if _, ok := Program("mips", shell, true); ok {
 		t.Error("a program for an architecture nobody wrote")
 	}
 }
@@ -105,6 +122,13 @@ func TestProgram(t *testing.T) {
 // No container can write to the runtime through /proc, not even as root of the host and while it does not run, and the runtime knows. Its
 // file stays as it was for others, and what it is called with arrives.
 func TestRuntimeIsReadOnly(t *testing.T) {
+	for what, hide := range map[string]bool{"alone": false, "and hides": true} {
+		t.Run(what, func(t *testing.T) { runtimeIsReadOnly(t, hide) })
+	}
+}
+
+func runtimeIsReadOnly(t *testing.T, hide bool) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
 	}
@@ -116,7 +140,7 @@ func TestRuntimeIsReadOnly(t *testing.T) {
 	if err := os.WriteFile(own, shell, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file, err := write(t.TempDir(), runtime.GOARCH, own)
+	file, err := write(t.TempDir(), runtime.GOARCH, own, hide)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +203,7 @@ func TestNothingToHide(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
 	}
-	file, err := write(t.TempDir(), runtime.GOARCH, "/bin/sh")
+	file, err := write(t.TempDir(), runtime.GOARCH, "/bin/sh", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,13 +222,13 @@ func TestNothingToHide(t *testing.T) {
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	crun := filepath.Join(dir, "crun")
-	if _, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err == nil {
+	if _, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun, true); err == nil {
 		t.Error("a program in place of nothing")
 	}
 	if err := os.WriteFile(crun, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun)
+	file, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun, true)
 	if err != nil || file != filepath.Join(dir, "hybrid", "crun") {
 		t.Fatal(file, err)
 	}
@@ -219,7 +243,7 @@ func TestWrite(t *testing.T) {
 	if st, err := os.Stat(crun); err != nil || !st.ModTime().Equal(was.ModTime()) {
 		t.Errorf("of %v, the runtime of %v", was.ModTime(), st.ModTime())
 	}
-	if _, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun); err != nil {
+	if _, err := write(filepath.Join(dir, "hybrid"), runtime.GOARCH, crun, true); err != nil {
 		t.Error(err)
 	}
 	if st, err := os.Stat(file); err != nil || !os.SameFile(st, was) {

@@ -295,17 +295,10 @@ func (t *Task) rest() {
 	}
 }
 
-// Discard forgets the task and deletes its files. Processes, cgroups and mounts must be gone: a directory in which
-// something is still mounted is left alone, with an error.
+// Discard forgets the task and deletes its files. Processes, cgroups and mounts must be gone: where something is still mounted that is left
+// alone, with an error.
 func (t *Task) Discard() error {
 	t.set.keep.remove(t.Path("log"))
-	mounts := readString("/proc/self/mountinfo")
-	if strings.Contains(mounts, " "+t.dir+"/") {
-		return fmt.Errorf("task %s: something is still mounted below %s", t.Record().Handle.ID, t.dir)
-	}
-	if err := os.Remove(t.ExitFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	// The record goes last, so that a crash on the way leaves a task that is listed.
 	entries, err := os.ReadDir(t.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -313,10 +306,13 @@ func (t *Task) Discard() error {
 	}
 	for _, e := range entries {
 		if e.Name() != "task.json" {
-			if err := os.RemoveAll(t.Path(e.Name())); err != nil {
+			if err := files.RemoveTree(t.Path(e.Name()), t.mounted); err != nil {
 				return err
 			}
 		}
+	}
+	if err := os.Remove(t.ExitFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	t.set.forget(t)
 	t.mu.Lock()
@@ -326,4 +322,9 @@ func (t *Task) Discard() error {
 	}
 	t.meter.Close() // also for whoever asks just now
 	return nil
+}
+
+// mounted refuses to unmount what is not the task's to unmount.
+func (t *Task) mounted(at string) error {
+	return fmt.Errorf("task %s: something is still mounted at %s", t.Record().Handle.ID, at)
 }

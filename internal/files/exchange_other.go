@@ -1,0 +1,7 @@
+//go:build !linux
+
+package files
+
+import "os"
+
+func exchange(from, to string) error { return os.Rename(from, to) }
