@@ -7,16 +7,8 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// Published is what the thesis found of the same load, in ms.
-type Published struct {
-	Table    string   `json:"table"`
-	Row      string   `json:"row"`
-	Mean     *float64 `json:"mean,omitempty"`
-	Overhead *float64 `json:"overhead,omitempty"`
-}
-
-// beside gives the published figures of a row, or nil. The thesis has containers by runc, and Kata with Firecracker.
-func beside(all *published.Set, place string, s Setting, rate float64) *Published {
+// beside says what the thesis has of a row, by metric. It has containers by runc, and Kata with Firecracker.
+func beside(all *published.Set, place string, s Setting, rate float64) map[string]string {
 	kinds := map[string]string{spec.RuntimeOCI: "Regular", spec.RuntimeMicroVM: "Kata"}
 	tables := map[Setting]int{}
 	for _, t := range []struct {
@@ -32,16 +24,17 @@ func beside(all *published.Set, place string, s Setting, rate float64) *Publishe
 	if first == 0 || kind == "" {
 		return nil
 	}
-	p := &Published{Table: fmt.Sprintf("5.%d", first), Row: fmt.Sprintf("%g %s", rate, kind)}
-	value := func(table int, column string) *float64 {
-		for _, f := range all.Find(published.Query{Document: "004", Table: fmt.Sprintf("5.%d", table), Row: p.Row, Column: column}) {
-			return f.Value
+	row, out := fmt.Sprintf("%g %s", rate, kind), map[string]string{}
+	for metric, at := range map[string]struct {
+		table  int
+		column string
+	}{meanLatency: {first, "latency"}, overhead: {first + 2, "overhead"}} {
+		table := fmt.Sprintf("5.%d", at.table)
+		for _, f := range all.Find(published.Query{Document: "004", Table: table, Row: row, Column: at.column}) {
+			if f.Value != nil {
+				out[metric] = fmt.Sprintf("%g in %s (004 table %s)", *f.Value, kind, table)
+			}
 		}
-		return nil
 	}
-	p.Mean, p.Overhead = value(first, "latency"), value(first+2, "overhead")
-	if p.Mean == nil && p.Overhead == nil {
-		return nil
-	}
-	return p
+	return out
 }
