@@ -346,33 +346,30 @@ func (m *measuring) find(ctx context.Context, p place, g group) error {
 	if f.Unit, f.Better, f.Skip = "1/s", report.Higher, ""; len(f.Samples) > 0 {
 		return nil
 	}
-	return m.r.Part(ctx, m.o.Measuring, of, place, func() (string, error) {
-		found, err := search(g.rates[0], ms(m.o.P99), func(rate float64) (Outcome, error) {
-			x := &row{place: place, Setting: g.Setting, rate: rate}
-			if err := m.row(ctx, p, x); err != nil {
-				return Outcome{}, err
-			}
-			if x.skip != "" {
-				f.Skip = x.skip
-				return Outcome{}, errSkipped
-			}
-			came, err := m.o.Quiet.Round(ctx)
-			x.outcome.Invalid = cmp.Or(x.outcome.Invalid, came)
-			return *x.outcome, err
-		})
-		switch {
-		case errors.Is(err, errSkipped):
-			return "", nil
-		case err != nil:
-			return "", err
-		case found.Low == 0:
-			f.Skip = found.words()
-		default:
-			m.r.Add(f, found.Low)
-			m.r.Note("Saturation of %s in %s: %s", g.name(), place, found.words())
+	found, err := search(g.rates[0], ms(m.o.P99), func(rate float64) (Outcome, error) {
+		x := &row{place: place, Setting: g.Setting, rate: rate}
+		if err := m.row(ctx, p, x); err != nil {
+			return Outcome{}, err
 		}
-		return "", nil
+		if x.skip != "" {
+			f.Skip = x.skip
+			return Outcome{}, errSkipped
+		}
+		came, err := m.o.Quiet.Round(ctx) // a disturbed try is repeated, not the search
+		x.outcome.Invalid = cmp.Or(x.outcome.Invalid, came)
+		return *x.outcome, err
 	})
+	switch {
+	case errors.Is(err, errSkipped):
+	case err != nil:
+		return err
+	case found.Low == 0:
+		f.Skip = found.words()
+	default:
+		m.r.Add(f, found.Low)
+		m.r.Note("Saturation of %s in %s: %s", g.name(), place, found.words())
+	}
+	return m.r.Keep(m.o.Measuring)
 }
 
 var errSkipped = errors.New("skipped")

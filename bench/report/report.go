@@ -202,7 +202,7 @@ func (r *Report) Round(ctx context.Context, m Measuring, measure func() error) e
 		return err
 	}
 	r.Rounds++
-	return r.keep(m)
+	return r.Keep(m)
 }
 
 // Part measures what the present round has of a group in a place, as Round does. What measure gives says why it does not count,
@@ -211,7 +211,7 @@ func (r *Report) Part(ctx context.Context, m Measuring, group, place string, mea
 	if err := r.attempt(ctx, m, Mark{Round: r.Rounds + 1, Group: group, Place: place}, measure); err != nil {
 		return err
 	}
-	return r.keep(m)
+	return r.Keep(m)
 }
 
 // WarmUp measures once what does not count.
@@ -271,9 +271,9 @@ func (f *Figure) keep(ok func(round int) bool) {
 	f.Rounds, f.Samples = rounds, samples
 }
 
-// keep gives what there is so far to whoever keeps it.
-func (r *Report) keep(m Measuring) error {
-	r.Quiet, r.Seconds = m.Quiet.Record(), r.before+time.Since(r.started).Seconds()
+// Keep gives what there is so far to whoever keeps it.
+func (r *Report) Keep(m Measuring) error {
+	r.took(m)
 	if m.Keep == nil {
 		return nil
 	}
@@ -281,10 +281,15 @@ func (r *Report) keep(m Measuring) error {
 	return m.Keep(r)
 }
 
+// took says how long it measured and waited so far.
+func (r *Report) took(m Measuring) {
+	r.Quiet, r.Seconds = m.Quiet.Record(), r.before+time.Since(r.started).Seconds()
+}
+
 // Finish ends a report; where ctx has ended more was to be measured.
 func (r *Report) Finish(ctx context.Context, m Measuring) {
-	m.Keep, r.Unfinished = nil, ctx.Err() != nil
-	_ = r.keep(m) // nobody keeps it
+	r.Unfinished = ctx.Err() != nil
+	r.took(m)
 	r.Fold()
 }
 
