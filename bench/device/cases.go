@@ -40,6 +40,9 @@ type Case struct {
 	mount bool
 	// copies of it run at once where it is not 0, each in an isolation of its own; what is measured is their sum.
 	copies int
+	// curve and at: see report.Figure.
+	curve string
+	at    float64
 	// room is the memory of its task, in bytes, where it needs more than others.
 	room int64
 }
@@ -47,7 +50,7 @@ type Case struct {
 // figure is a case in a place, in a report.
 func (c *Case) figure(r *report.Report, place string) *report.Figure {
 	f := r.Figure(c.Group, strings.TrimPrefix(c.ID, c.Group+"."), place)
-	f.Unit, f.Better, f.About = c.Unit, c.Better, c.Title
+	f.Unit, f.Better, f.About, f.Curve, f.At = c.Unit, c.Better, c.Title, c.curve, c.at
 	return f
 }
 
@@ -189,23 +192,16 @@ func Catalogue() []Case {
 						"-m", "device"}
 				}, parse: bonnie(i)})
 		}
-		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 1 MiB at a time, durable, " + title, Unit: "MB/s",
+		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 3 GiB, 1 MiB at a time, durable, " + title, Unit: "MB/s",
 			Better: report.Higher, Tool: "dd", mount: mount, args: func(s size) []string {
-				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(640), "conv=fdatasync"}
+				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(3072), "conv=fdatasync"}
 			}, parse: ddSpeed})
 		for _, f := range []struct{ id, rw, bs, how string }{
 			{"read.seq", "read", "1m", "buffered"}, {"write.seq", "write", "1m", "buffered"}, {"write.durable", "write", "64k", "durable"},
 			{"read.random", "randread", "4k", "buffered"}, {"write.random", "randwrite", "4k", "buffered"},
 		} {
 			add(Case{ID: "disk." + f.id + where, Group: "disk", Class: System, Title: fmt.Sprintf("fio, %s, %s, %s, %s", f.rw, f.bs, f.how, title),
-				Unit: "MB/s", Better: report.Higher, Tool: "fio", mount: mount, args: func(s size) []string {
-					args := []string{"--name=x", "--filename=" + s.dir + "/fio", "--size=64M", "--rw=" + f.rw, "--bs=" + f.bs, "--ioengine=psync",
-						"--time_based", "--runtime=" + strconv.Itoa(s.seconds), "--output-format=json", "--unlink=1", "--thread"}
-					if f.how == "durable" {
-						args = append(args, "--fdatasync=1")
-					}
-					return args
-				}, parse: fioBandwidth})
+				Unit: "MB/s", Better: report.Higher, Tool: "fio", mount: mount, args: fio(f.rw, f.bs, f.how == "durable"), parse: fioBandwidth})
 		}
 	}
 
@@ -227,7 +223,7 @@ func Catalogue() []Case {
 				func(s size) []string { return []string{"ipc", kind, bytes, s.n(50_000)} }))
 		}
 	}
-	out = append(out, networkCases()...)
+	out = append(append(out, sweepCases()...), networkCases()...)
 	for _, name := range []string{"fork", "pthread", "sem", "context", "mutex", "malloc"} {
 		add(stressor("os", System, name))
 	}

@@ -144,7 +144,7 @@ type measuring struct {
 // choose picks cases by group or ID.
 func choose(all []Case, only []string) (out []Case, err error) {
 	if len(only) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(c Case) bool { return c.Group == sweepGroup }), nil
 	}
 	for _, word := range only {
 		n := len(out)
@@ -158,7 +158,7 @@ func choose(all []Case, only []string) (out []Case, err error) {
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase, reachCase)))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", sweepGroup, startCase, footprintCase, reachCase)))
 		}
 	}
 	return out, nil

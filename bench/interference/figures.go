@@ -39,6 +39,7 @@ const (
 	meanLatency, overhead, success = "mean latency", "overhead", "success"
 	p99Latency, inService          = "p99 latency", "time in the service"
 	successByPart, cpuByPart       = "success, part by part", "processor time, part by part"
+	perCycle, missed               = "instructions per cycle", "references to the cache that missed"
 )
 
 // metrics are all that a row may have, in the order of reports. Latency counts from when a request was due; overhead is the
@@ -57,14 +58,14 @@ func metrics() []metric {
 	for _, name := range counters() {
 		list = append(list, metric{name, "", detail})
 	}
-	return list
+	return append(list, metric{perCycle, "", detail}, metric{missed, "%", detail})
 }
 
 // figure is a metric of a row in a report.
 func (m metric) figure(r *report.Report, x *row) *report.Figure {
 	f := r.Figure(x.name(), m.name+atRate(x.rate), x.place)
 	f.Unit, f.Better, f.Detail = m.unit, report.Lower, m.kind == detail
-	if m.name == success || m.name == successByPart || m.name == "answers" {
+	if m.name == success || m.name == successByPart || m.name == "answers" || m.name == perCycle {
 		f.Better = report.Higher
 	}
 	if m.kind == curve {
@@ -98,6 +99,12 @@ func (x *row) add(r *report.Report, all *published.Set) {
 	}
 	for name, v := range x.system {
 		values[name] = []float64{v}
+	}
+	if n := x.system["cycles"]; n > 0 {
+		values[perCycle] = []float64{x.system["instructions"] / n}
+	}
+	if n := x.system["cache-references"]; n > 0 {
+		values[missed] = []float64{100 * x.system["cache-misses"] / n}
 	}
 	thesis := beside(all, x.place, x.Setting, x.rate)
 	for _, m := range metrics() {

@@ -99,7 +99,7 @@ func TestRow(t *testing.T) {
 	half := newGroup(Image, 0.5, PinNone, 0, "", nil).Setting
 	x := &row{place: spec.RuntimeOCI, Setting: half, rate: 4,
 		outcome: &Outcome{Sent: 24, Success: 95, Throughput: 3.8, Latency: &Latency{48, 46, 53, 63, 64}, Application: &Application{5, 40, 45}, Overhead: 3, Error: "refused"},
-		system:  map[string]float64{"processor time": 36, "throttled": 120, "pressure, cpu": 7, "cycles": 1e9}, parts: []float64{100, 90}, used: []float64{35, 37}}
+		system:  map[string]float64{"processor time": 36, "throttled": 120, "pressure, cpu": 7, "cycles": 1e9, "instructions": 2e9, "cache-references": 10, "cache-misses": 3}, parts: []float64{100, 90}, used: []float64{35, 37}}
 	x.add(r, all)
 	bare := *x
 	bare.place, bare.outcome = Bare, &Outcome{Success: 100, Throughput: 4, Latency: &Latency{Mean: 24}, Application: &Application{Total: 20}, Overhead: 4}
@@ -110,7 +110,7 @@ func TestRow(t *testing.T) {
 	r.Finish(t.Context(), report.Measuring{})
 	const group = "image, 0.5 CPU, alone, pin none"
 	for name, want := range map[string]float64{"mean latency": 48, "p99 latency": 63, "time in the service": 45, "overhead": 3, "success": 95,
-		"processor time": 36, "throttled": 120, "pressure, cpu": 7, "cycles": 1e9, "success, part by part": 95, "processor time, part by part": 36} {
+		"processor time": 36, "throttled": 120, "pressure, cpu": 7, "cycles": 1e9, perCycle: 2, missed: 30, "success, part by part": 95, "processor time, part by part": 36} {
 		if f := r.Find(group, name+", 4/s", spec.RuntimeOCI); f == nil || f.Value == nil || f.Value.Value != want {
 			t.Errorf("%s is %+v", name, f)
 		}

@@ -108,12 +108,13 @@ func (r *Report) curves(p *Page, group string, places []string, note string) boo
 		}
 	}
 	for _, name := range names {
-		c := Chart{Title: name + ", " + group, Note: note}
+		c, least, most := Chart{Title: name + ", " + group, Note: note}, math.Inf(1), 0.0
 		for _, place := range places {
 			s := Series{Name: place}
 			for _, f := range r.Figures {
 				if f.Group == group && f.Curve == name && f.Place == place && f.Value != nil {
 					s.Points, c.YLabel = append(s.Points, [2]float64{f.At, f.Value.Value}), f.Unit
+					least, most = min(least, f.At), max(most, f.At)
 				}
 			}
 			if len(s.Points) > 0 {
@@ -121,7 +122,7 @@ func (r *Report) curves(p *Page, group string, places []string, note string) boo
 				c.Series = append(c.Series, s)
 			}
 		}
-		if len(c.Series) > 0 {
+		if c.LogX = least > 0 && most > 100*least; len(c.Series) > 0 {
 			p.draw(&c)
 		}
 	}
