@@ -17,7 +17,7 @@ func sweepCases() (out []Case) {
 		for bytes := 256; bytes <= 1<<20; bytes *= 2 {
 			out = append(out, Case{ID: fmt.Sprintf("%s.%s.%d", sweepGroup, kind[0], bytes), Group: sweepGroup, Class: System,
 				Title: fmt.Sprintf("fio, %s of %d bytes in a mounted directory", kind[1], bytes), Unit: "MB/s", Better: report.Higher, Tool: "fio",
-				mount: true, curve: kind[1], at: float64(bytes), args: fio(kind[0], strconv.Itoa(bytes), false), parse: fioBandwidth})
+				mount: true, curve: kind[1] + " by bytes of a request", at: float64(bytes), args: fio(kind[0], strconv.Itoa(bytes), false), parse: fioBandwidth})
 		}
 	}
 	return out

@@ -69,7 +69,7 @@ func (m metric) figure(r *report.Report, x *row) *report.Figure {
 		f.Better = report.Higher
 	}
 	if m.kind == curve {
-		f.Curve, f.At = m.name, x.rate
+		f.Curve, f.At = m.name+" by requests per second", x.rate
 	}
 	return f
 }
