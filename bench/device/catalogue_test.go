@@ -30,10 +30,10 @@ func TestCatalogue(t *testing.T) {
 	}
 	// A sweep is run only if it is named.
 	if list, err := choose(Catalogue(), nil); err != nil || slices.ContainsFunc(list, func(c Case) bool { return c.Group == sweepGroup }) {
-		t.Error(len(list), err)
+		t.Errorf("all are %d cases, %v", len(list), err)
 	}
 	if list, err := choose(Catalogue(), []string{"sweep.read"}); err != nil || len(list) != 13 || list[0].at != 256 || list[12].at != 1<<20 {
-		t.Error(len(list), err)
+		t.Errorf("a sweep of reads has %d cases, %v", len(list), err)
 	}
 }
 
@@ -64,6 +64,6 @@ func TestBeside(t *testing.T) {
 		t.Error(text)
 	}
 	if text := beside(set, &Case{ID: "cpu.sysbench.large.latency", Better: report.Lower}); text != "Docker 1.35x, KVM 10.92x (001 table II)" {
-		t.Error(text)
+		t.Errorf("001 is told as %q", text)
 	}
 }

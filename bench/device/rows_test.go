@@ -69,7 +69,7 @@ func TestPublishedRows(t *testing.T) {
 	}
 	for document, list := range of {
 		for _, problem := range set.Document(document).Uncovered(list, measured) {
-			t.Error(problem)
+			t.Errorf("not tied to a case: %s", problem)
 		}
 	}
 }
