@@ -117,7 +117,7 @@ func TestRow(t *testing.T) {
 	}
 	mean := r.Find(group, "mean latency, 4/s", spec.RuntimeOCI)
 	if mean.Published != "41.592 in Regular (004 table 5.1)" || mean.Against == nil || mean.Against.Times != 2 || mean.Curve != "mean latency by requests per second" || mean.At != 4 {
-		t.Errorf("%+v, %+v", mean, mean.Against)
+		t.Errorf("the mean latency is %+v, against bare %+v", mean, mean.Against)
 	}
 	if f := not.ran(r); f.Skip != "it has no disk" || f.Better != report.Higher {
 		t.Errorf("%+v", f)
@@ -160,6 +160,6 @@ func TestChange(t *testing.T) {
 		head + "beside cpu 1, pin both against beside cpu 1, pin none mean latency, 4/s 0.75",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("the changes are %q", got)
 	}
 }

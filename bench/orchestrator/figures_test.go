@@ -103,7 +103,7 @@ func TestCellFigures(t *testing.T) {
 		}
 	}
 	if want := []string{"deploy ready 2 workers", "deploy root.cpu 2 workers", "deploy ready 10 workers", "deploy root.cpu 10 workers", "loss ready 50 %"}; !slices.Equal(names, want) {
-		t.Errorf("%q", names)
+		t.Errorf("the figures are %q", names)
 	}
 	ten := r.Find("deploy", "ready", "10 workers")
 	if ten.Against == nil || ten.Against.Times != 2 || !strings.Contains(ten.Published, "kubernetes: 2-3 times as long as oakestra") || !strings.Contains(r.Figures[4].Published, "oakestra") {

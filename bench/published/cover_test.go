@@ -12,7 +12,7 @@ func TestUncovered(t *testing.T) {
 	measured := func(by string) bool { return by == "case" }
 	whole := []Cover{{Table: "1", Rows: []string{"a"}, By: []string{"case"}}, {Table: "1", Rows: []string{"b"}, Why: "no meter"}, {Table: "2", By: []string{"case"}}}
 	if problems := d.Uncovered(whole, measured); len(problems) > 0 {
-		t.Errorf("%q", problems)
+		t.Errorf("of what is covered it tells %q", problems)
 	}
 	for want, list := range map[string][]Cover{
 		"table 2 of 000, c: named 0 times": whole[:2],
