@@ -13,11 +13,13 @@ const sweepGroup = "sweep"
 
 // sweepCases read and write a directory of the host, so that places differ by how they reach it alone.
 func sweepCases() (out []Case) {
-	for _, kind := range [][2]string{{"read", "sequential reads"}, {"write", "sequential writes"}, {"randread", "random reads"}, {"randwrite", "random writes"}} {
+	for _, kind := range [][2]string{{"read", "sequential reads"}, {"write", "sequential writes"}, {"randread", "random reads"},
+		{"randwrite", "random writes"}} {
 		for bytes := 256; bytes <= 1<<20; bytes *= 2 {
 			out = append(out, Case{ID: fmt.Sprintf("%s.%s.%d", sweepGroup, kind[0], bytes), Group: sweepGroup, Class: System,
 				Title: fmt.Sprintf("fio, %s of %d bytes in a mounted directory", kind[1], bytes), Unit: "MB/s", Better: report.Higher, Tool: "fio",
-				mount: true, curve: kind[1] + " by bytes of a request", at: float64(bytes), args: fio(kind[0], strconv.Itoa(bytes), false), parse: fioBandwidth})
+				mount: true, curve: kind[1] + " by bytes of a request", at: float64(bytes), args: fio(kind[0], strconv.Itoa(bytes), false),
+				parse: fioBandwidth})
 		}
 	}
 	return out

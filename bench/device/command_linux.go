@@ -53,7 +53,8 @@ report says when it was not. It needs root.`,
 	fs := cmd.Flags()
 	fs.IntVar(&opt.Rounds, "rounds", 15, "number of runs of each case in each place")
 	fs.BoolVar(&opt.Quick, "quick", false, "a tenth of the work of each case")
-	fs.StringSliceVar(&opt.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, sweep, start, footprint, reach) or cases; sweep is run only if named")
+	fs.StringSliceVar(&opt.Only, "only", nil,
+		"only these groups (cpu, memory, disk, os, ipc, net, sweep, start, footprint, reach) or cases; sweep is run only if named")
 	fs.StringSliceVar(&opt.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
 	fs.BoolVar(&opt.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
 	fs.StringVar(&opt.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")

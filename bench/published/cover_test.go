@@ -10,7 +10,8 @@ import (
 func TestUncovered(t *testing.T) {
 	d := &Document{ID: "000", Tables: []*Table{{ID: "1", Rows: []*Row{{Name: "a"}, {Name: "b"}}}, {ID: "2", Rows: []*Row{{Name: "c"}}}}}
 	measured := func(by string) bool { return by == "case" }
-	whole := []Cover{{Table: "1", Rows: []string{"a"}, By: []string{"case"}}, {Table: "1", Rows: []string{"b"}, Why: "no meter"}, {Table: "2", By: []string{"case"}}}
+	whole := []Cover{{Table: "1", Rows: []string{"a"}, By: []string{"case"}}, {Table: "1", Rows: []string{"b"}, Why: "no meter"},
+		{Table: "2", By: []string{"case"}}}
 	if problems := d.Uncovered(whole, measured); len(problems) > 0 {
 		t.Errorf("of what is covered it tells %q", problems)
 	}
