@@ -27,53 +27,53 @@ func (b *budgeter) failover(ctx context.Context) error {
 		return err
 	}
 	for range rounds {
-		worker, err := b.holder(ctx, "failover")
-		if err != nil {
-			return err
-		}
-		begin := time.Now()
-		// It falls silent, as a machine does that loses power: no connection is reset.
-		if err := b.s.ns.run("ip", "link", "set", worker.cable, "down"); err != nil {
-			return err
-		}
-		b.powerOff(worker)
-		err = b.s.await(ctx, "the replacement is ready", func() (bool, error) {
-			list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: "failover"})
-			for _, i := range list {
-				if string(i.Worker) != worker.name && i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
-					return true, nil
-				}
-			}
-			return false, err
-		})
-		if err != nil {
-			return err
-		}
-		b.add(time.Since(begin).Seconds(), "failover.median", "failover.p99")
-		if err := b.s.ns.run("ip", "link", "set", worker.cable, "up"); err != nil {
-			return err
-		}
-		if err := b.s.startWorker(worker); err != nil {
-			return err
-		}
-		err = b.s.await(ctx, "the worker is back", func() (bool, error) {
-			list, err := b.s.cluster.Workers(ctx)
-			for _, x := range list {
-				if string(x.Name) == worker.name && x.Connected && x.Refusing == "" {
-					return true, nil
-				}
-			}
-			return false, err
-		})
-		if err == nil {
-			err = b.end(ctx)
-		}
-		if err != nil {
+		if err := b.round(ctx, func() error { return b.failoverOnce(ctx) }); err != nil {
 			return err
 		}
 	}
 	b.about("the worker's cable goes down, then agent and containers are killed", "failover.median", "failover.p99")
 	return b.remove(ctx, "failover")
+}
+
+func (b *budgeter) failoverOnce(ctx context.Context) error {
+	worker, err := b.holder(ctx, "failover")
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	// It falls silent, as a machine does that loses power: no connection is reset.
+	if err := b.s.ns.run("ip", "link", "set", worker.cable, "down"); err != nil {
+		return err
+	}
+	b.powerOff(worker)
+	err = b.s.await(ctx, "the replacement is ready", func() (bool, error) {
+		list, err := b.s.cluster.Instances(ctx, api.InstanceFilter{App: "failover"})
+		for _, i := range list {
+			if string(i.Worker) != worker.name && i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
+				return true, nil
+			}
+		}
+		return false, err
+	})
+	if err != nil {
+		return err
+	}
+	b.add(time.Since(begin).Seconds(), "failover.median", "failover.p99")
+	if err := b.s.ns.run("ip", "link", "set", worker.cable, "up"); err != nil {
+		return err
+	}
+	if err := b.s.startWorker(worker); err != nil {
+		return err
+	}
+	return b.s.await(ctx, "the worker is back", func() (bool, error) {
+		list, err := b.s.cluster.Workers(ctx)
+		for _, x := range list {
+			if string(x.Name) == worker.name && x.Connected && x.Refusing == "" {
+				return true, nil
+			}
+		}
+		return false, err
+	})
 }
 
 // powerOff kills an agent and everything in its cgroups.
@@ -138,20 +138,23 @@ func (b *budgeter) metered(ctx context.Context) error {
 		return err
 	}
 	for range 3 {
-		t0, err := b.s.ns.traffic(worker.cable)
+		err := b.round(ctx, func() error {
+			t0, err := b.s.ns.traffic(worker.cable)
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			if err := wait(window); err != nil {
+				return err
+			}
+			t1, err := b.s.ns.traffic(worker.cable)
+			if err != nil {
+				return err
+			}
+			b.add(8*(t1-t0)/1000/time.Since(begin).Seconds(), "control.wire.metered")
+			return nil
+		})
 		if err != nil {
-			return err
-		}
-		begin := time.Now()
-		if err := wait(window); err != nil {
-			return err
-		}
-		t1, err := b.s.ns.traffic(worker.cable)
-		if err != nil {
-			return err
-		}
-		b.add(8*(t1-t0)/1000/time.Since(begin).Seconds(), "control.wire.metered")
-		if err := b.end(ctx); err != nil {
 			return err
 		}
 	}

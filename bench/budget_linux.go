@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/sim"
@@ -24,12 +22,10 @@ import (
 
 // BudgetOptions say how long to measure.
 type BudgetOptions struct {
-	Program  string   // the skerry binary
-	Full     bool     // as long as each budget needs; else what five minutes allow
-	Only     []string // of BudgetParts; nil: all
-	Progress func(string)
-	Keep     func(*report.Report) error // is given the report after each round; nil: nobody wants it
-	Quiet    *quiet.Watch               // waits for a quiet machine before the first round and after each; nil: it does not wait
+	Program string   // the skerry binary
+	Full    bool     // as long as each budget needs; else what five minutes allow
+	Only    []string // of BudgetParts; nil: all
+	report.Measuring
 }
 
 // Budget measures the goals of the design that this version has something for.
@@ -50,16 +46,18 @@ func Budget(ctx context.Context, o BudgetOptions) (*report.Report, error) {
 	}
 	wanted := func(part string) bool { return len(o.Only) == 0 || slices.Contains(o.Only, part) }
 	if wanted("placement") {
-		o.Progress("measuring: placement")
-		placementBudgets(b.r, ScheduleOptions{Full: b.o.Full})
-		if err := b.end(ctx); err != nil {
+		o.Say("measuring: placement")
+		if err := placementBudgets(ctx, b.r, ScheduleOptions{Full: o.Full, Measuring: o.Measuring}); err != nil {
 			return nil, err
 		}
 	}
 	if o.Full && wanted("fleet") || slices.Contains(o.Only, "fleet") {
-		o.Progress("measuring: a simulated fleet")
-		fleetOf(ctx, b.r, sim.FleetOptions{Workers: 100_000, Clusters: 1000, Progress: o.Progress})
-		if err := b.end(ctx); err != nil {
+		o.Say("measuring: a simulated fleet")
+		err := b.round(ctx, func() error {
+			fleetOf(ctx, b.r, sim.FleetOptions{Workers: 100_000, Clusters: 1000, Progress: o.Progress})
+			return nil
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -85,8 +83,7 @@ func Budget(ctx context.Context, o BudgetOptions) (*report.Report, error) {
 		skipped = "not asked for"
 	}
 	unmeasured(b.r, skipped)
-	b.r.Quiet, b.r.Seconds = o.Quiet.Record(), time.Since(b.r.Began).Seconds()
-	b.r.Fold()
+	b.r.Finish(ctx, o.Measuring)
 	return b.r, nil
 }
 
@@ -119,20 +116,20 @@ func (b *budgeter) at(ctx context.Context, p clustercore.Profile, workers int, w
 	if len(parts) == 0 {
 		return nil
 	}
-	b.o.Progress(fmt.Sprintf("starting a root, a cluster and %d workers, profile %s", workers, p.Name))
+	b.o.Say("starting a root, a cluster and %d workers, profile %s", workers, p.Name)
 	if b.s, err = newSite(ctx, b.o.Program, workers, p.Name); err != nil {
 		return err
 	}
 	defer func() {
 		if err := b.s.close(); err != nil {
-			b.o.Progress("clean up: " + err.Error())
+			b.o.Say("clean up: %v", err)
 		}
 	}()
 	if err := b.s.image(ctx, b.firstline, "bench/firstline:1"); err != nil {
 		return err
 	}
 	for _, x := range parts {
-		b.o.Progress("measuring: " + x.what)
+		b.o.Say("measuring: %s", x.what)
 		if err := x.fn(ctx); err != nil {
 			return fmt.Errorf("%s: %w", x.what, err)
 		}
@@ -144,13 +141,14 @@ type budgeter struct {
 	o         BudgetOptions
 	s         *site
 	firstline string
+	made      int // applications, for their names
 	r         *report.Report
 }
 
 // overlay measures ways between two hosts, before anything else runs.
 func (b *budgeter) overlay(ctx context.Context) error {
 	n, err := MeasureNetwork(ctx, NetworkOptions{Program: b.o.Program, Full: b.o.Full, Budget: true,
-		Cases: []string{caseDirect, caseWireguard, caseSealed, casePlain}, Progress: b.o.Progress, Quiet: b.o.Quiet})
+		Cases: []string{caseDirect, caseWireguard, caseSealed, casePlain}, Measuring: report.Measuring{Progress: b.o.Progress, Quiet: b.o.Quiet}})
 	if err != nil {
 		return err
 	}
@@ -172,8 +170,10 @@ func (b *budgeter) about(text string, names ...string) {
 	}
 }
 
-// end ends a round.
-func (b *budgeter) end(ctx context.Context) error { return b.r.End(ctx, b.o.Quiet, b.o.Keep) }
+// round measures a round.
+func (b *budgeter) round(ctx context.Context, measure func() error) error {
+	return b.r.Round(ctx, b.o.Measuring, measure)
+}
 
 // buildFirstline compiles the workload; the benchmark runs from a checkout with Go.
 func buildFirstline(ctx context.Context) (string, error) {
@@ -247,59 +247,12 @@ func (b *budgeter) deploys(ctx context.Context) error {
 	if daemon != nil {
 		defer daemon.close()
 	}
-	for i := range n + 1 {
-		name := fmt.Sprintf("deploy%d", i)
-		seen, stop, err := b.watchReady(ctx, name)
-		if err != nil {
-			return err
-		}
-		sent := monotonicNow()
-		if _, err := b.s.root.Apply(ctx, manifest(name, 1), api.ApplyOptions{}); err != nil {
-			stop()
-			return err
-		}
-		accepted := monotonicNow()
-		var at time.Duration
-		select {
-		case at = <-seen:
-		case <-time.After(time.Minute):
-			stop()
-			return fmt.Errorf("%s did not become ready within a minute", name)
-		}
-		stop()
-		list, err := b.s.root.Instances(ctx, api.InstanceFilter{App: name})
-		if err != nil || len(list) != 1 {
-			return fmt.Errorf("%d instances of %s: %w", len(list), name, err)
-		}
-		began, err := b.firstLine(ctx, list[0].ID)
-		if err != nil {
-			return fmt.Errorf("first line of %s: %w", name, err)
-		}
-		if err := b.remove(ctx, name); err != nil {
-			return err
-		}
-		alone, err := bare.run(ctx)
-		if err != nil {
-			return err
-		}
-		var beside time.Duration
-		if daemon != nil {
-			if beside, err = daemon.run(ctx); err != nil {
-				return err
-			}
-		}
-		if i == 0 {
-			continue // the first pulls the image
-		}
-		ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
-		b.add(ms(at-sent), "deploy.visible", "deploy.visible.p99")
-		b.add(ms(began-accepted), "deploy.line", "deploy.line.p99")
-		b.add(ms(alone), "deploy.bare")
-		b.add(ms(began-accepted)/ms(alone), "deploy.ratio")
-		if daemon != nil {
-			b.add(ms(beside), "deploy.ctr")
-		}
-		if err := b.end(ctx); err != nil {
+	once := func() error { return b.deployed(ctx, bare, daemon) }
+	if err := b.r.WarmUp(ctx, b.o.Measuring, once); err != nil { // it pulls the image
+		return err
+	}
+	for range n {
+		if err := b.round(ctx, once); err != nil {
 			return err
 		}
 	}
@@ -316,6 +269,62 @@ func (b *budgeter) deploys(ctx context.Context) error {
 		b.r.Find("", "deploy.ratio", "").Goal = &goal
 	}
 	return nil
+}
+
+// deployed measures one deployment and what stands beside it; daemon may be nil.
+func (b *budgeter) deployed(ctx context.Context, bare *bare, daemon *containerd) error {
+	name := b.fresh("deploy")
+	seen, stop, err := b.watchReady(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	sent := monotonicNow()
+	if _, err := b.s.root.Apply(ctx, manifest(name, 1), api.ApplyOptions{}); err != nil {
+		return err
+	}
+	accepted := monotonicNow()
+	var at time.Duration
+	select {
+	case at = <-seen:
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%s did not become ready within a minute", name)
+	}
+	stop() // before anything else is measured
+	list, err := b.s.root.Instances(ctx, api.InstanceFilter{App: name})
+	if err != nil || len(list) != 1 {
+		return fmt.Errorf("%d instances of %s: %w", len(list), name, err)
+	}
+	began, err := b.firstLine(ctx, list[0].ID)
+	if err != nil {
+		return fmt.Errorf("first line of %s: %w", name, err)
+	}
+	if err := b.remove(ctx, name); err != nil {
+		return err
+	}
+	alone, err := bare.run(ctx)
+	if err != nil {
+		return err
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+	if daemon != nil {
+		beside, err := daemon.run(ctx)
+		if err != nil {
+			return err
+		}
+		b.add(ms(beside), "deploy.ctr")
+	}
+	b.add(ms(at-sent), "deploy.visible", "deploy.visible.p99")
+	b.add(ms(began-accepted), "deploy.line", "deploy.line.p99")
+	b.add(ms(alone), "deploy.bare")
+	b.add(ms(began-accepted)/ms(alone), "deploy.ratio")
+	return nil
+}
+
+// fresh gives a name that no application had before.
+func (b *budgeter) fresh(what string) string {
+	b.made++
+	return fmt.Sprint(what, b.made)
 }
 
 // firstLine reads the time that the workload printed; ready may be shown before it has.
@@ -427,44 +436,9 @@ func (b *budgeter) idle(ctx context.Context) error {
 		return ctx.Err()
 	case <-time.After(80 * time.Second): // until what the deployment left has settled: the stream connection closes after a minute
 	}
-	agents, control := worker.processes(), b.s.control.Process.Pid
+	agents := worker.processes()
 	for range windows {
-		a0, err1 := sum(agents, CPUTime)
-		c0, err2 := CPUTime(control)
-		t0, err3 := b.s.ns.traffic(worker.cable)
-		d0, err4 := sum(agents, written)
-		begin := time.Now()
-		if err := errors.Join(err1, err2, err3, err4); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(window):
-		}
-		a1, err1 := sum(agents, CPUTime)
-		c1, err2 := CPUTime(control)
-		t1, err3 := b.s.ns.traffic(worker.cable)
-		d1, err4 := sum(agents, written)
-		took := time.Since(begin)
-		am, err5 := sum(agents, PSS)
-		ar, err7 := sum(agents, rss)
-		cm, cr, err6 := memory(control)
-		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
-			return err
-		}
-		b.add(100*float64(a1-a0)/float64(took), "agent.cpu")
-		b.add(100*float64(c1-c0)/float64(took), "control.cpu")
-		b.add(8*(t1-t0)/1000/took.Seconds(), "control.wire.fast")
-		if b.o.Full {
-			b.add((d1-d0)/1e6/took.Seconds()*86400, "agent.disk")
-		}
-		b.add(am/(1<<20), "agent.mem")
-		b.add(ar/(1<<20), "agent.mem.rss")
-		b.add(mib(worker.tables()), "agent.mem.tables")
-		b.add(cm/(1<<20), "control.mem")
-		b.add(cr/(1<<20), "control.mem.rss")
-		if err := b.end(ctx); err != nil {
+		if err := b.round(ctx, func() error { return b.window(ctx, worker, agents, window) }); err != nil {
 			return err
 		}
 	}
@@ -474,6 +448,47 @@ func (b *budgeter) idle(ctx context.Context) error {
 	b.about("PSS of root and cluster in one process, API on", "control.mem")
 	b.about("both directions on the worker's cable, TCP and IP headers included, 10 instances", "control.wire.fast")
 	return b.remove(ctx, "idle")
+}
+
+// window measures what is idle for a while.
+func (b *budgeter) window(ctx context.Context, worker *benchWorker, agents []int, window time.Duration) error {
+	control := b.s.control.Process.Pid
+	a0, err1 := sum(agents, CPUTime)
+	c0, err2 := CPUTime(control)
+	t0, err3 := b.s.ns.traffic(worker.cable)
+	d0, err4 := sum(agents, written)
+	begin := time.Now()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(window):
+	}
+	a1, err1 := sum(agents, CPUTime)
+	c1, err2 := CPUTime(control)
+	t1, err3 := b.s.ns.traffic(worker.cable)
+	d1, err4 := sum(agents, written)
+	took := time.Since(begin)
+	am, err5 := sum(agents, PSS)
+	ar, err7 := sum(agents, rss)
+	cm, cr, err6 := memory(control)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
+		return err
+	}
+	b.add(100*float64(a1-a0)/float64(took), "agent.cpu")
+	b.add(100*float64(c1-c0)/float64(took), "control.cpu")
+	b.add(8*(t1-t0)/1000/took.Seconds(), "control.wire.fast")
+	if b.o.Full {
+		b.add((d1-d0)/1e6/took.Seconds()*86400, "agent.disk")
+	}
+	b.add(am/(1<<20), "agent.mem")
+	b.add(ar/(1<<20), "agent.mem.rss")
+	b.add(mib(worker.tables()), "agent.mem.tables")
+	b.add(cm/(1<<20), "control.mem")
+	b.add(cr/(1<<20), "control.mem.rss")
+	return nil
 }
 
 // holder is the worker that runs an application's instances.
@@ -490,100 +505,4 @@ func (b *budgeter) holder(ctx context.Context, app string) (*benchWorker, error)
 		}
 	}
 	return nil, fmt.Errorf("nobody runs %s", app)
-}
-
-// hundred measures how long a hundred instances take to be ready and to be gone, and what they cost beside the workload. Each round has as
-// many bare runs.
-func (b *budgeter) hundred(ctx context.Context) error {
-	rounds := 2
-	if b.o.Full {
-		rounds = 10
-	}
-	runtime, bare, err := b.bare(ctx)
-	if err != nil {
-		return err
-	}
-	defer bare.close()
-	for i := range rounds {
-		name := fmt.Sprintf("hundred%d", i)
-		// All on one worker: the other one takes nothing meanwhile.
-		if err := b.s.cluster.CordonWorker(ctx, b.s.workers[1].name, "benchmark"); err != nil {
-			return err
-		}
-		agents := b.s.workers[0].processes()
-		before, err := sum(agents, PSS)
-		if err != nil {
-			return err
-		}
-		begin := time.Now()
-		if _, err := b.s.root.Apply(ctx, manifest(name, 100), api.ApplyOptions{}); err != nil {
-			return err
-		}
-		if err := b.ready(ctx, name, 100); err != nil {
-			return err
-		}
-		took := time.Since(begin).Seconds()
-		b.add(took, "deploy.hundred")
-		after, err := sum(agents, PSS)
-		if err != nil {
-			return err
-		}
-		shims, n, kernel := b.supervisors(b.s.workers[0])
-		if n > 0 {
-			b.add((shims/float64(n)+kernel/float64(n)+max(after-before, 0)/100)/(1<<20), "container.mem")
-			b.about(fmt.Sprintf("of each of %d: conmon %.2f MiB PSS, kernel memory of its cgroups %.2f, growth of the agent %.2f (last round)", n,
-				shims/float64(n)/(1<<20), kernel/float64(n)/(1<<20), max(after-before, 0)/100/(1<<20)), "container.mem")
-		}
-		begin = time.Now()
-		if err := b.remove(ctx, name); err != nil {
-			return err
-		}
-		b.add(time.Since(begin).Seconds(), "delete.hundred")
-		if err := b.s.cluster.CordonWorker(ctx, b.s.workers[1].name, ""); err != nil {
-			return err
-		}
-		runs, err := bare.many(ctx, 100)
-		if err != nil {
-			return err
-		}
-		b.add(runs.Seconds(), "deploy.hundred.bare")
-		b.add(took/runs.Seconds(), "deploy.hundred.ratio")
-		if err := b.end(ctx); err != nil {
-			return err
-		}
-	}
-	b.about("apply sent until the API shows a hundred ready, one worker", "deploy.hundred")
-	b.about("a hundred bare runs of "+runtime+", two started at a time", "deploy.hundred.bare")
-	b.about("deploy.hundred over deploy.hundred.bare of the same round", "deploy.hundred.ratio")
-	b.about("deletion sent until the API does not know the application", "delete.hundred")
-	return nil
-}
-
-// supervisors sums memory of the conmon processes of a worker, counts them, and sums the kernel memory charged to the
-// worker's cgroups.
-func (b *budgeter) supervisors(worker *benchWorker) (pss float64, n int, kernel float64) {
-	procs, _ := os.ReadDir("/proc")
-	for _, p := range procs {
-		pid, err := strconv.Atoi(p.Name())
-		if err != nil {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
-		if err != nil || !bytes.Contains(data, []byte("conmon\x00")) || !bytes.Contains(data, []byte(worker.dir+"/")) {
-			continue
-		}
-		if m, _, err := memory(pid); err == nil {
-			pss += m
-			n++
-		}
-	}
-	filepath.WalkDir(filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker)), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.Name() == "memory.kmem.usage_in_bytes" && filepath.Dir(path) == filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker)) {
-			if data, err := os.ReadFile(path); err == nil {
-				kernel, _ = strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
-			}
-		}
-		return nil
-	})
-	return pss, n, kernel
 }

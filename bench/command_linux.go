@@ -25,7 +25,7 @@ func Command() *cobra.Command {
 func budgetCommand() *cobra.Command {
 	var full, quick bool
 	var only []string
-	saved := report.Saves()
+	var saved report.Saved
 	cmd := &cobra.Command{
 		Use: "budget", Short: "Measure the goals of the design", Args: cobra.NoArgs,
 		Long: `Measure the goals of the design: memory, processor time, traffic, start-up and fail-over, compared with a bare run of the same OCI
@@ -52,9 +52,9 @@ source tree, so run it in a checkout, as root.`,
 			if err != nil {
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[report.Report]) (*report.Report, error) {
-				return Budget(ctx, BudgetOptions{Program: self, Full: full, Only: only, Progress: m.Progress, Keep: m.Keep, Quiet: m.Quiet})
-			}, nil)
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
+				return Budget(ctx, BudgetOptions{Program: self, Full: full, Only: only, Measuring: m})
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "about five minutes (the default)")

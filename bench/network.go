@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 )
 
@@ -15,9 +14,7 @@ type NetworkOptions struct {
 	Small       bool     // durations for a test of the benchmark itself
 	Cases       []string // empty: all
 	Budget      bool     // what the budgets need, and no more
-	Progress    func(string)
-	Keep        func(*report.Report) error // is given the report after each round; nil: nobody wants it
-	Quiet       *quiet.Watch               // has begun, where it is not nil
+	report.Measuring
 }
 
 // metric is something that is measured of each case.
@@ -89,9 +86,9 @@ func networkBudgets(n, to *report.Report) {
 	of("overlay.tcp.wireguard", "mtu", "tcp1", caseSealed, caseWireguard)
 	of("overlay.rtt", "mtu", "udp64", casePlain, caseDirect)
 	for _, m := range n.Disturbed {
-		to.Disturbed = append(to.Disturbed, quiet.Mark{Round: to.Rounds + m.Round, By: m.By})
+		to.Disturbed = append(to.Disturbed, report.Mark{Round: to.Rounds + m.Round, By: m.By})
 	}
-	to.Rounds += n.Rounds
+	to.Rounds, to.Repeated = to.Rounds+n.Rounds, to.Repeated+n.Repeated
 }
 
 // Names of cases.

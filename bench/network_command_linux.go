@@ -14,7 +14,7 @@ import (
 // networkCommand gives `skerry bench network`.
 func networkCommand() *cobra.Command {
 	var o NetworkOptions
-	saved := report.Saves()
+	var saved report.Saved
 	cmd := &cobra.Command{
 		Use: "network", Short: "Compare the overlay with other paths between two hosts", Args: cobra.NoArgs,
 		Long: `Measure the overlay and its alternatives, in one run and in turns: the bare wire, bridges and routes, nftables, the kernel's VXLAN,
@@ -45,13 +45,13 @@ nft and ethtool. --quick takes less than three minutes, the default about eight,
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[report.Report]) (*report.Report, error) {
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
 				if err := m.Quiet.Begin(ctx); err != nil {
 					return nil, err
 				}
-				o.Progress, o.Keep, o.Quiet = m.Progress, m.Keep, m.Quiet
+				o.Measuring = m
 				return MeasureNetwork(ctx, o)
-			}, nil)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "less than three minutes")

@@ -73,18 +73,21 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 		}
 	}
 	for range (m.rounds + 1) / 2 {
-		for _, l := range list {
-			rate, _, err := l.stream(ctx, 1, m.stream)
-			if ctx.Err() != nil {
-				return ctx.Err()
+		err := m.round(ctx, func() error {
+			for _, l := range list {
+				rate, _, err := l.stream(ctx, 1, m.stream)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					m.skip("1 % loss, "+l.name, err)
+					continue
+				}
+				m.out.Add(metricOf("tcp1").figure(m.out, groupLoss, l.name), rate)
 			}
-			if err != nil {
-				m.skip("1 % loss, "+l.name, err)
-				continue
-			}
-			m.out.Add(metricOf("tcp1").figure(m.out, groupLoss, l.name), rate)
-		}
-		if err := m.end(ctx); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -100,17 +103,20 @@ func (m *measurer) replicas(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeAll(list)) }()
 	for range m.rounds {
-		for _, n := range m.counts {
-			for _, lane := range list {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				if err := m.asked(lane, n); err != nil {
-					m.skip(fmt.Sprintf("%d replicas, %s", n, lane.name), err)
+		err := m.round(ctx, func() error {
+			for _, n := range m.counts {
+				for _, lane := range list {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					if err := m.asked(lane, n); err != nil {
+						m.skip(fmt.Sprintf("%d replicas, %s", n, lane.name), err)
+					}
 				}
 			}
-		}
-		if err := m.end(ctx); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -165,23 +171,27 @@ func (m *measurer) downloads(ctx context.Context) (err error) {
 	}
 	for _, ms := range m.delays {
 		for range m.loads {
-			for i, l := range list {
-				if _, err := wan.Call(ctx, sockets[i], wan.Request{Set: true, Shapes: l.shapes(time.Duration(ms) * time.Millisecond / 2)}); err != nil {
-					return err
+			err := m.round(ctx, func() error {
+				for i, l := range list {
+					shapes := l.shapes(time.Duration(ms) * time.Millisecond / 2)
+					if _, err := wan.Call(ctx, sockets[i], wan.Request{Set: true, Shapes: shapes}); err != nil {
+						return err
+					}
+					d, err := l.download(ctx, m.megabytes*1e6)
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					if err != nil {
+						m.skip(fmt.Sprintf("download over %d ms, %s", ms, l.name), err)
+						continue
+					}
+					f := m.out.Figure(groupDownloads, fmt.Sprintf("round trip of %d ms", ms), l.name)
+					f.Unit = "s"
+					m.out.Add(f, d.Seconds())
 				}
-				d, err := l.download(ctx, m.megabytes*1e6)
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err != nil {
-					m.skip(fmt.Sprintf("download over %d ms, %s", ms, l.name), err)
-					continue
-				}
-				f := m.out.Figure(groupDownloads, fmt.Sprintf("round trip of %d ms", ms), l.name)
-				f.Unit = "s"
-				m.out.Add(f, d.Seconds())
-			}
-			if err := m.end(ctx); err != nil {
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -280,30 +290,33 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 	}
 	group := fmt.Sprintf("%d service addresses of three instances each", m.lengths.routes)
 	for i := range max(m.rounds, 3) {
-		for _, x := range []struct {
-			name     string
-			services []overlay.Service
-		}{{"", nil}, {"all are new", all(2)}, {"all lead elsewhere", all(10)}, {"nothing changes", all(10)}} {
-			ms, err := set(x.services)
-			if err != nil {
-				return err
+		err := m.round(ctx, func() error {
+			for _, x := range []struct {
+				name     string
+				services []overlay.Service
+			}{{"", nil}, {"all are new", all(2)}, {"all lead elsewhere", all(10)}, {"nothing changes", all(10)}} {
+				ms, err := set(x.services)
+				if err != nil {
+					return err
+				}
+				if x.name != "" {
+					f := m.out.Figure(group, x.name, "")
+					f.Unit = "ms"
+					m.out.Add(f, ms)
+				}
 			}
-			if x.name != "" {
-				f := m.out.Figure(group, x.name, "")
-				f.Unit = "ms"
-				m.out.Add(f, ms)
+			if i == 0 {
+				st, err := lane.device.Stats()
+				if err != nil {
+					return err
+				}
+				f := m.out.Figure(group, "tables", "")
+				f.Unit = "MiB"
+				m.out.Add(f, mib(st.MapBytes))
 			}
-		}
-		if i == 0 {
-			st, err := lane.device.Stats()
-			if err != nil {
-				return err
-			}
-			f := m.out.Figure(group, "tables", "")
-			f.Unit = "MiB"
-			m.out.Add(f, mib(st.MapBytes))
-		}
-		if err := m.end(ctx); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}

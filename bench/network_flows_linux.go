@@ -56,46 +56,50 @@ func (m *measurer) flowsOf(ctx context.Context, proto string) (err error) {
 	}
 	group := fmt.Sprintf("%d flows at once, left to expire, and again", n)
 	for range 2 {
-		start := time.Now()
-		if err := fill(ctx, n); err != nil {
-			return err
-		}
-		filled, sweep := time.Since(start).Seconds(), 0.0
-		full, err := l.device.Stats()
-		if err != nil {
-			return err
-		}
-		kernel := kernelMemory() - before
-		if err := end(ctx, n); err != nil {
-			return err
-		}
-		last, took := full, time.Duration(0)
-		// Flows are looked at less often the longer that takes: with a million it may be every few minutes.
-		if err := within(ctx, 15*time.Minute, "the flows have expired", func() (bool, error) {
-			time.Sleep(500*time.Millisecond + 20*took) // to count them is a look, too
-			asked := time.Now()
-			st, err := l.device.Stats()
-			took = time.Since(asked)
-			if n := st.Counters["sweeps"] - last.Counters["sweeps"]; err == nil && n > 0 {
-				sweep = max(sweep, float64(st.Counters["sweep-us"]-last.Counters["sweep-us"])/float64(n)/1e6)
+		err := m.round(ctx, func() error {
+			start := time.Now()
+			if err := fill(ctx, n); err != nil {
+				return err
 			}
-			last = st
-			return err == nil && st.Flows == 0, err
-		}); err != nil {
-			m.skip("expiry", err)
-		}
-		time.Sleep(m.flowLife / 2) // the kernel gives memory back some time after
-		for _, x := range []struct {
-			name, unit string
-			v          float64
-		}{{"flows at once", "", float64(full.Flows)}, {"refused", "", float64(full.Counters["drop-full"])}, {"until they are there", "s", filled},
-			{"kernel memory", "MiB", mib(kernel)}, {"the longest look at all", "s", sweep}, {"left after expiry", "", float64(last.Flows)},
-			{"kernel memory after expiry", "MiB", mib(kernelMemory() - before)}} {
-			f := m.out.Figure(group, x.name, proto)
-			f.Unit = x.unit
-			m.out.Add(f, x.v)
-		}
-		if err := m.end(ctx); err != nil {
+			filled, sweep := time.Since(start).Seconds(), 0.0
+			full, err := l.device.Stats()
+			if err != nil {
+				return err
+			}
+			kernel := kernelMemory() - before
+			if err := end(ctx, n); err != nil {
+				return err
+			}
+			last, took := full, time.Duration(0)
+			// Flows are looked at less often the longer that takes: with a million it may be every few minutes.
+			if err := within(ctx, 15*time.Minute, "the flows have expired", func() (bool, error) {
+				time.Sleep(500*time.Millisecond + 20*took) // to count them is a look, too
+				asked := time.Now()
+				st, err := l.device.Stats()
+				took = time.Since(asked)
+				if n := st.Counters["sweeps"] - last.Counters["sweeps"]; err == nil && n > 0 {
+					sweep = max(sweep, float64(st.Counters["sweep-us"]-last.Counters["sweep-us"])/float64(n)/1e6)
+				}
+				last = st
+				return err == nil && st.Flows == 0, err
+			}); err != nil {
+				m.skip("expiry", err)
+			}
+			time.Sleep(m.flowLife / 2) // the kernel gives memory back some time after
+			for _, x := range []struct {
+				name, unit string
+				v          float64
+			}{{"flows at once", "", float64(full.Flows)}, {"refused", "", float64(full.Counters["drop-full"])},
+				{"until they are there", "s", filled},
+				{"kernel memory", "MiB", mib(kernel)}, {"the longest look at all", "s", sweep}, {"left after expiry", "", float64(last.Flows)},
+				{"kernel memory after expiry", "MiB", mib(kernelMemory() - before)}} {
+				f := m.out.Figure(group, x.name, proto)
+				f.Unit = x.unit
+				m.out.Add(f, x.v)
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -81,7 +81,7 @@ func MeasureNetwork(ctx context.Context, o NetworkOptions) (*report.Report, erro
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(8, runtime.NumCPU())))
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		m.iperf = "iperf3 is not installed (package iperf3)"
-		m.out.Notes = append(m.out.Notes, "Not measured: "+"streams: "+m.iperf)
+		m.out.Note("Not measured: streams: %s", m.iperf)
 	}
 	kinds := []wireKind{{name: "gso"}, {name: "mtu", small: true}}
 	for _, kind := range kinds {
@@ -101,10 +101,10 @@ func MeasureNetwork(ctx context.Context, o NetworkOptions) (*report.Report, erro
 			{"a million flows", m.lengths.flows > 0, m.flows},
 		} {
 			if !step.on {
-				m.out.Notes = append(m.out.Notes, "Not measured: "+step.what+": only with --full")
+				m.out.Note("Not measured: %s: only with --full", step.what)
 				continue
 			}
-			o.Progress("measuring: " + step.what)
+			o.Say("measuring: %s", step.what)
 			err := step.fn(ctx)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -114,13 +114,14 @@ func MeasureNetwork(ctx context.Context, o NetworkOptions) (*report.Report, erro
 			}
 		}
 	}
-	m.out.Quiet, m.out.Seconds = o.Quiet.Record(), time.Since(m.out.Began).Seconds()
-	m.out.Fold()
+	m.out.Finish(ctx, o.Measuring)
 	return m.out, nil
 }
 
-// end ends a round.
-func (m *measurer) end(ctx context.Context) error { return m.out.End(ctx, m.Quiet, m.Keep) }
+// round measures a round.
+func (m *measurer) round(ctx context.Context, measure func() error) error {
+	return m.out.Round(ctx, m.Measuring, measure)
+}
 
 // words are the options that matter to figures.
 func (o *NetworkOptions) words() string {
@@ -142,8 +143,8 @@ func (o *NetworkOptions) words() string {
 // skip notes what was not measured.
 func (m *measurer) skip(what string, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
-	m.out.Notes = append(m.out.Notes, "Not measured: "+what+": "+text)
-	m.Progress("not measured: " + what + ": " + text)
+	m.out.Note("Not measured: %s: %s", what, text)
+	m.Say("not measured: %s: %s", what, text)
 }
 
 func (m *measurer) wants(name string) bool {
@@ -212,7 +213,7 @@ func caseNames() (out []string) {
 
 // wire measures all cases on one kind of wire.
 func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
-	m.Progress("building: wire " + kind.name)
+	m.Say("building: wire %s", kind.name)
 	names := caseNames()
 	if m.Small && kind.small {
 		names = []string{caseDirect, caseSealed, casePlain}
@@ -223,36 +224,41 @@ func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeAll(list)) }()
 	for round := range m.rounds {
-		for _, step := range m.steps() {
-			m.Progress(fmt.Sprintf("measuring: wire %s, round %d of %d, %s", kind.name, round+1, m.rounds, step.what))
-			for range 1 + step.again {
-				for _, l := range list {
-					if err := ctx.Err(); err != nil {
-						return err
-					}
-					values, err := step.fn(ctx, l)
-					if err != nil && ctx.Err() == nil {
-						m.skip(fmt.Sprintf("%s %s, %s, round %d", kind.name, l.name, step.what, round+1), err)
-					}
-					for _, name := range step.metrics {
-						if v, ok := values[name]; ok {
-							m.out.Add(metricOf(name).figure(m.out, kind.name, l.name), v)
-						}
-					}
-				}
-			}
-		}
-		if err := m.end(ctx); err != nil {
+		if err := m.round(ctx, func() error { return m.turns(ctx, kind, round+1, list) }); err != nil {
 			return err
 		}
 	}
 	if kind.small && !m.Budget && m.iperf == "" {
-		m.Progress("measuring: 1 % loss")
+		m.Say("measuring: 1 %% loss")
 		if err := m.loss(ctx, list); err != nil && ctx.Err() == nil {
 			m.skip("1 % loss", err)
 		}
 	}
 	return ctx.Err()
+}
+
+// turns has every case do everything on one kind of wire.
+func (m *measurer) turns(ctx context.Context, kind wireKind, round int, list []*lane) error {
+	for _, step := range m.steps() {
+		m.Say("measuring: wire %s, round %d of %d, %s", kind.name, round, m.rounds, step.what)
+		for range 1 + step.again {
+			for _, l := range list {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				values, err := step.fn(ctx, l)
+				if err != nil && ctx.Err() == nil {
+					m.skip(fmt.Sprintf("%s %s, %s, round %d", kind.name, l.name, step.what, round), err)
+				}
+				for _, name := range step.metrics {
+					if v, ok := values[name]; ok {
+						m.out.Add(metricOf(name).figure(m.out, kind.name, l.name), v)
+					}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // netStep is one measurement of a case.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
@@ -47,7 +46,7 @@ func TestNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := MeasureNetwork(t.Context(), NetworkOptions{Program: self, Small: true, Progress: func(s string) { t.Log(s) }})
+	n, err := MeasureNetwork(t.Context(), NetworkOptions{Program: self, Small: true, Measuring: report.Measuring{Progress: func(s string) { t.Log(s) }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +120,7 @@ func TestNetworkExtras(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &measurer{NetworkOptions: NetworkOptions{Program: self, Progress: func(s string) { t.Log(s) },
+	m := &measurer{NetworkOptions: NetworkOptions{Program: self, Measuring: report.Measuring{Progress: func(s string) { t.Log(s) }},
 		Cases: []string{caseDirect, casePlain, caseSealed}}, out: report.New("network", "", ""),
 		lengths: lengths{rounds: 1, delays: []int{4}, loads: 1, flows: 2000}, megabytes: 1, flowLife: time.Second}
 	if err := m.downloads(t.Context()); err != nil {
@@ -152,7 +151,7 @@ func TestNetworkExtras(t *testing.T) {
 
 func TestNetworkBudgets(t *testing.T) {
 	n := report.New("network", "", "")
-	n.Rounds, n.Disturbed = 2, []quiet.Mark{{Round: 2, By: "others"}}
+	n.Rounds, n.Disturbed = 2, []report.Mark{{Round: 2, By: "others"}}
 	for _, wire := range []string{"gso", "mtu"} {
 		for name, rate := range map[string]float64{caseDirect: 10, casePlain: 8, caseSealed: 5.5, caseWireguard: 3} {
 			for _, x := range []struct {
@@ -176,7 +175,7 @@ func TestNetworkBudgets(t *testing.T) {
 			t.Errorf("%s is %+v of rounds %v, met %v: %s", name, f.Value, f.Rounds, f.Met(), f.About)
 		}
 	}
-	if !slices.Equal(r.Disturbed, []quiet.Mark{{Round: 9, By: "others"}}) || r.Rounds != 9 {
+	if !slices.Equal(r.Disturbed, []report.Mark{{Round: 9, By: "others"}}) || r.Rounds != 9 {
 		t.Errorf("disturbed are %+v of %d rounds", r.Disturbed, r.Rounds)
 	}
 	none, r := report.New("network", "", ""), newBudgets("")

@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
@@ -15,11 +14,9 @@ import (
 
 // ScheduleOptions say how much to measure.
 type ScheduleOptions struct {
-	Full     bool // more repetitions
-	Small    bool // sizes for a test of the benchmark itself
-	Progress func(string)
-	Keep     func(*report.Report) error // is given the report after each round; nil: nobody wants it
-	Quiet    *quiet.Watch               // has begun, where it is not nil
+	Full  bool // more repetitions
+	Small bool // sizes for a test of the benchmark itself
+	report.Measuring
 }
 
 // Split is one split of the same workers into clusters, with the median of each run in microseconds, and for both the p99.
@@ -198,45 +195,49 @@ func share(part, all int) float64 {
 
 // rates measures placements by every policy with what it costs to write them into the index, on one core: each is decided and taken, and
 // the one 1,024 before is given up, so that the site stays as full.
-func rates(o ScheduleOptions) []Rate { return ratesOf(o, spec.PolicyNames()) }
-
-func ratesOf(opt ScheduleOptions, names []string) (out []Rate) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	workers, runs, each := 10_000, pickInt(opt, 3, 7, 15), pickInt(opt, 50, 5000, 10_000)
-	if opt.Small {
-		workers = 200
-	}
-	policies := sched.Policies()
-	for _, name := range names {
-		fleet := newFleet(7)
-		fleet.filled, fleet.keep, fleet.powered = true, true, true
-		site := fleet.site(workers)
-		requests := make([]*sched.Request, 256)
-		for i := range requests {
-			requests[i] = resourceRequest()
-			if name == spec.PolicyLDP {
-				fleet.nearUser(requests[i], fleet.user(fleet.truths[fleet.rng.IntN(workers)]))
-			}
+func rates(o ScheduleOptions) (out []Rate) {
+	for _, name := range spec.PolicyNames() {
+		run, values := placing(o, name), []float64{}
+		for range pickInt(o, 3, 7, 15) {
+			values = append(values, run())
 		}
-		var last [1024]string
-		var values []float64
-		for run := range runs {
-			took := clock(func() {
-				for i := range each {
-					r, old := requests[i%len(requests)], &last[i%len(last)]
-					if *old != "" {
-						site.Give(*old, r)
-					}
-					if *old = site.Place(bornAt, policies[name], r, uint64(run*each+i)).Chosen; *old != "" {
-						site.Take(*old, r)
-					}
-				}
-			})
-			values = append(values, float64(each)/took*1e6)
-		}
-		out = append(out, Rate{Policy: name, Workers: workers, PerSecond: report.Median(values), values: values})
+		out = append(out, Rate{Policy: name, Workers: placingWorkers(o), PerSecond: report.Median(values), values: values})
 	}
 	return out
+}
+
+func placingWorkers(o ScheduleOptions) int { return pickInt(o, 200, 10_000, 10_000) }
+
+// placing gives what measures the rate of a policy, again and again at the same site.
+func placing(o ScheduleOptions, name string) (run func() float64) {
+	workers, each := placingWorkers(o), pickInt(o, 50, 5000, 10_000)
+	fleet := newFleet(7)
+	fleet.filled, fleet.keep, fleet.powered = true, true, true
+	site, policy := fleet.site(workers), sched.Policies()[name]
+	requests := make([]*sched.Request, 256)
+	for i := range requests {
+		requests[i] = resourceRequest()
+		if name == spec.PolicyLDP {
+			fleet.nearUser(requests[i], fleet.user(fleet.truths[fleet.rng.IntN(workers)]))
+		}
+	}
+	var last [1024]string
+	seed := uint64(0)
+	return func() float64 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		return float64(each) / 1e-6 / clock(func() {
+			for i := range each {
+				r, old := requests[i%len(requests)], &last[i%len(last)]
+				if *old != "" {
+					site.Give(*old, r)
+				}
+				if *old = site.Place(bornAt, policy, r, seed).Chosen; *old != "" {
+					site.Take(*old, r)
+				}
+				seed++
+			}
+		})
+	}
 }
 
 // rankMany measures the root's ranking of many clusters of one to a hundred workers.

@@ -12,7 +12,7 @@ import (
 // scheduleCommand gives `skerry bench schedule`.
 func scheduleCommand() *cobra.Command {
 	var full, quick bool
-	saved := report.Saves()
+	var saved report.Saved
 	cmd := &cobra.Command{
 		Use: "schedule", Short: "Measure placement: time, quality and memory", Args: cobra.NoArgs,
 		Long: `Measure placement with the scheduler that root and clusters use, on simulated machines: the paper's figure 2 (the same workers split
@@ -29,12 +29,12 @@ neither root nor network, and leaves nothing behind.
 			if err := saved.Check(); err != nil { // before a minute is spent
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[report.Report]) (*report.Report, error) {
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
 				if err := m.Quiet.Begin(ctx); err != nil {
 					return nil, err
 				}
-				return MeasureSchedule(ctx, ScheduleOptions{Full: full, Progress: m.Progress, Keep: m.Keep, Quiet: m.Quiet})
-			}, nil)
+				return MeasureSchedule(ctx, ScheduleOptions{Full: full, Measuring: m})
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "less than a minute (the default)")

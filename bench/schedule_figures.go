@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"skerry.dev/skerry/bench/report"
 )
@@ -56,14 +55,12 @@ func MeasureSchedule(ctx context.Context, opt ScheduleOptions) (*report.Report, 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		opt.Progress("measuring: " + step.what)
-		step.fn()
-		if err := r.End(ctx, opt.Quiet, opt.Keep); err != nil {
+		opt.Say("measuring: %s", step.what)
+		if err := r.Round(ctx, opt.Measuring, func() error { step.fn(); return nil }); err != nil {
 			return nil, err
 		}
 	}
-	r.Quiet, r.Seconds = opt.Quiet.Record(), time.Since(r.Began).Seconds()
-	r.Fold()
+	r.Finish(ctx, opt.Measuring)
 	return r, nil
 }
 

@@ -66,13 +66,3 @@ func mountBacking(mountinfo, dir string) string {
 	}
 	return text
 }
-
-// backingLines tell what holds the files of each place.
-func (r *Report) backingLines() (out []string) {
-	for _, t := range r.Places {
-		if len(t.Files) > 0 {
-			out = append(out, "files of "+t.Name+": "+strings.Join(t.Files, "; "))
-		}
-	}
-	return out
-}

@@ -14,23 +14,24 @@ import (
 // run it. What cannot be seen from there is said.
 func (m *measuring) backings(ctx context.Context) error {
 	t := m.tools[toolKernels]
-	if t.missing != nil || !slices.ContainsFunc(m.r.Cases, func(c Measured) bool { return c.Group == "disk" }) {
+	if t.missing != nil || !slices.ContainsFunc(m.cases, func(c Case) bool { return c.Group == "disk" }) {
 		return nil
 	}
 	for _, p := range m.places {
-		at := slices.IndexFunc(m.r.Places, func(r Told) bool { return r.Name == p.told().Name })
-		if at < 0 || len(m.r.Places[at].Files) > 0 {
+		name := p.told().Name
+		head := "Files of " + name + ": "
+		if slices.ContainsFunc(m.r.Notes, func(s string) bool { return strings.HasPrefix(s, head) }) {
 			continue
 		}
-		m.say("what holds the files of %s", p.told().Name)
+		m.o.Say("what holds the files of %s", name)
 		files, err := m.backing(ctx, p, t)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			files = []string{"not seen: " + strings.TrimPrefix(err.Error(), errCannot.Error()+": ")}
+			files = []string{"not seen: " + why(err)}
 		}
-		m.r.Places[at].Files = files
+		m.r.Note("%s%s", head, strings.Join(files, "; "))
 	}
 	return nil
 }

@@ -5,16 +5,8 @@ import (
 	"strings"
 
 	"skerry.dev/skerry/bench/published"
+	"skerry.dev/skerry/bench/report"
 )
-
-// Beside is an overhead that a document published for something like a case, in percent, less than 0 being a loss.
-type Beside struct {
-	Document string  `json:"document"`
-	Table    string  `json:"table"`
-	Row      string  `json:"row"`
-	Column   string  `json:"column"` // which machine
-	Percent  float64 `json:"percent"`
-}
 
 // published000 names, for cases, the row of the RISC-V paper (000) that measures the same with the same tool, or the same operation: native
 // against a container under KubeEdge, on a RISC-V and an ARM64 board.
@@ -49,28 +41,44 @@ func published000(id string) (table, row string) {
 	return "", ""
 }
 
-// beside finds what was published for a case.
-func beside(set *published.Set, id string) (out []Beside) {
-	table, row := published000(id)
-	if table == "" {
-		return nil
-	}
-	for _, f := range set.Find(published.Query{Document: "000", Table: table, Row: row}) {
-		if machine, ok := strings.CutSuffix(f.Column, " overhead"); ok && f.Value != nil {
-			out = append(out, Beside{f.Document, f.Table, f.Row, machine, *f.Value})
-		}
-	}
-	return out
+// published001 names, for cases, the column of the paper about a Cubieboard2 (001) that measures the same.
+func published001(id string) (table, column string) {
+	at := map[string][2]string{"cpu.index.memory": {"I", "memory index"}, "cpu.index.integer": {"I", "integer index"},
+		"cpu.index.floating": {"I", "floating-point index"}, "cpu.sysbench.large.latency": {"II", "second"}, "memory.copy.n": {"III", "copy"},
+		"memory.scale.n": {"III", "scale"}, "memory.add.n": {"III", "add"}, "memory.triad.n": {"III", "triad"}}[id]
+	return at[0], at[1]
 }
 
-// told says what was published in a few words.
-func told(list []Beside) string {
-	var words []string
-	for _, b := range list {
-		words = append(words, fmt.Sprintf("%s %+.1f%%", b.Column, b.Percent))
+// beside says what was published for a case: how many times the bare machine's figure the container's is. The paper has losses in
+// percent, bare/measured - 1 where lower is better and measured/bare - 1 where higher is.
+func beside(set *published.Set, c *Case) string {
+	var out []string
+	say := func(document, table string, words []string) {
+		if len(words) > 0 {
+			out = append(out, fmt.Sprintf("%s (%s table %s)", strings.Join(words, ", "), document, table))
+		}
 	}
-	if len(words) == 0 {
-		return ""
+	if table, row := published000(c.ID); table != "" {
+		var words []string
+		for _, f := range set.Find(published.Query{Document: "000", Table: table, Row: row}) {
+			if machine, ok := strings.CutSuffix(f.Column, " overhead"); ok && f.Value != nil {
+				times := 1 + *f.Value/100
+				if c.Better == report.Lower {
+					times = 1 / times
+				}
+				words = append(words, fmt.Sprintf("%s %.2fx", machine, times))
+			}
+		}
+		say("000", table, words)
 	}
-	return fmt.Sprintf("%s (%s table %s)", strings.Join(words, ", "), list[0].Document, list[0].Table)
+	if table, column := published001(c.ID); table != "" {
+		var words []string
+		for _, f := range set.Find(published.Query{Document: "001", Table: table, Column: column + " change"}) {
+			if f.Value != nil { // measured / native - 1, in percent
+				words = append(words, fmt.Sprintf("%s %.2fx", f.Row, 1+*f.Value/100))
+			}
+		}
+		say("001", table, words)
+	}
+	return strings.Join(out, "; ")
 }

@@ -3,13 +3,13 @@ package device
 import (
 	"fmt"
 	"strconv"
+	"strings"
+
+	"skerry.dev/skerry/bench/report"
 )
 
-// Directions of a figure.
-const (
-	Lower  = "lower"
-	Higher = "higher"
-)
+// Bare is the place that others are compared with.
+const Bare = "bare"
 
 // Classes of cases, as Figure 4 of the RISC-V paper (000, section 5) groups them.
 const (
@@ -19,13 +19,13 @@ const (
 
 // Case is something to measure. Its program prints what it found; parse reads that.
 type Case struct {
-	ID     string `json:"id"`
-	Group  string `json:"group"` // cpu, memory, disk, os, ipc, net
-	Class  string `json:"class"`
-	Title  string `json:"title"`
-	Unit   string `json:"unit"`
-	Better string `json:"better"`
-	Tool   string `json:"tool"`
+	ID     string
+	Group  string // cpu, memory, disk, os, ipc, net
+	Class  string
+	Title  string
+	Unit   string
+	Better string
+	Tool   string
 
 	args  func(size) []string
 	parse func([]byte) (float64, error)
@@ -40,8 +40,23 @@ type Case struct {
 	mount bool
 	// copies of it run at once where it is not 0, each in an isolation of its own; what is measured is their sum.
 	copies int
+	// curve and at: see report.Figure.
+	curve string
+	at    float64
 	// room is the memory of its task, in bytes, where it needs more than others.
 	room int64
+}
+
+// figure is a case in a place, in a report.
+func (c *Case) figure(r *report.Report, place string) *report.Figure {
+	f := r.Figure(c.Group, strings.TrimPrefix(c.ID, c.Group+"."), place)
+	f.Unit, f.Better, f.About, f.Curve, f.At = c.Unit, c.Better, c.Title, c.curve, c.at
+	return f
+}
+
+// timed says that a case's program works for a time, and not until something is done.
+func (c *Case) timed() bool {
+	return c.wired || c.Tool != toolKernels && c.Tool != "7za" && c.Tool != "dd"
 }
 
 // size says how long a case takes.
@@ -73,45 +88,45 @@ func Catalogue() []Case {
 	// Processor: sysbench as in Table 1 of 000, and the tools of its Table 2 that Debian has.
 	for _, threads := range []string{"1", "n"} {
 		add(Case{ID: "cpu.sysbench." + threads, Group: "cpu", Class: Application, Title: "sysbench, primes, threads: " + threads,
-			Unit: "events/s", Better: Higher, Tool: "sysbench", args: func(s size) []string {
+			Unit: "events/s", Better: report.Higher, Tool: "sysbench", args: func(s size) []string {
 				return []string{"cpu", "--threads=" + s.threads(threads), "--cpu-max-prime=10000", "--time=" + strconv.Itoa(s.seconds), "run"}
 			}, parse: sysbenchEvents})
 	}
 	for _, f := range []struct {
 		id, unit, better string
 		parse            func([]byte) (float64, error)
-	}{{"events", "events/s", Higher, sysbenchEvents}, {"latency", "ms", Lower, sysbenchLatency}} { // as 001 has it
+	}{{"events", "events/s", report.Higher, sysbenchEvents}, {"latency", "ms", report.Lower, sysbenchLatency}} { // as 001 has it
 		add(Case{ID: "cpu.sysbench.large." + f.id, Group: "cpu", Class: Application, Title: "sysbench, primes to 10^6, 4 threads, " + f.id,
 			Unit: f.unit, Better: f.better, Tool: "sysbench", args: func(s size) []string {
 				return []string{"cpu", "--threads=4", "--cpu-max-prime=1000000", "--time=" + strconv.Itoa(s.seconds), "run"}
 			}, parse: f.parse})
 	}
-	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", Higher, "sieves",
+	application(kernel("cpu.primes", "cpu", "sieve of 10^6, one thread", "sieves/s", report.Higher, "sieves",
 		func(s size) []string { return []string{"primes", "1000000", s.n(400)} }))
 	for _, kind := range []string{"integer", "memory", "floating"} { // the indices of Table 1 of 001
-		application(kernel("cpu.index."+kind, "cpu", "index like nbench's, "+kind, "runs/s", Higher, "index",
+		application(kernel("cpu.index."+kind, "cpu", "index like nbench's, "+kind, "runs/s", report.Higher, "index",
 			func(s size) []string { return []string{"index", kind, strconv.Itoa(1000 * s.seconds)} }))
 	}
-	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", Higher, "mflops",
+	application(kernel("cpu.linpack", "cpu", "LINPACK, N = 2000", "MFLOPS", report.Higher, "mflops",
 		func(s size) []string { return []string{"linpack", s.order(2000)} }))
 	for _, way := range []string{"compress", "decompress"} {
-		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS", Better: Higher, Tool: "7za",
-			args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }, parse: sevenZip(way)})
+		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS",
+			Better: report.Higher, Tool: "7za", args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }, parse: sevenZip(way)})
 	}
 	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"sha512", "SHA-512"}, {"aes128", "AES-128-GCM"},
 		{"aes256", "AES-256-GCM"}, {"chacha20", "ChaCha20"}, {"poly1305", "ChaCha20-Poly1305"}} {
 		add(Case{ID: "cpu.openssl." + c.id, Group: "cpu", Class: Application, Title: "OpenSSL, " + c.name + ", 16 KiB", Unit: "MB/s",
-			Better: Higher, Tool: "openssl", args: func(s size) []string {
+			Better: report.Higher, Tool: "openssl", args: func(s size) []string {
 				return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "-bytes", "16384", "-evp", c.name}
 			}, parse: opensslBytes})
 	}
 	for i, way := range []string{"signatures", "verifications"} {
 		add(Case{ID: "cpu.openssl.rsa4096" + []string{"", "v"}[i], Group: "cpu", Class: Application, Title: "OpenSSL, RSA-4096, " + way,
-			Unit: "1/s", Better: Higher, Tool: "openssl",
+			Unit: "1/s", Better: report.Higher, Tool: "openssl",
 			args: func(s size) []string { return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "rsa4096"} }, parse: opensslRSA(i)})
 	}
 	for _, threads := range []string{"1", "n"} {
-		application(kernel("cpu.lavamd."+threads, "cpu", "LavaMD, particles in boxes, threads: "+threads, "10^6 pairs/s", Higher, "mpairs",
+		application(kernel("cpu.lavamd."+threads, "cpu", "LavaMD, particles in boxes, threads: "+threads, "10^6 pairs/s", report.Higher, "mpairs",
 			func(s size) []string {
 				return []string{"lavamd", map[bool]string{true: "4", false: "8"}[s.scale > 1], s.threads(threads)}
 			}))
@@ -126,11 +141,11 @@ func Catalogue() []Case {
 	// Memory: STREAM as in Table 1 of 000, sysbench as in its Table 7.
 	for _, threads := range []string{"1", "n"} { // the four are figures of one run
 		for _, name := range []string{"copy", "scale", "add", "triad"} {
-			application(kernel("memory."+name+"."+threads, "memory", "STREAM, "+name+", threads: "+threads, "MB/s", Higher, name,
+			application(kernel("memory."+name+"."+threads, "memory", "STREAM, "+name+", threads: "+threads, "MB/s", report.Higher, name,
 				func(s size) []string { return []string{"stream", s.n(20_000_000), s.threads(threads), "4"} }))
 		}
 	}
-	large := kernel("memory.large", "memory", "STREAM, triad, 1.8 GB, threads: n", "MB/s", Higher, "triad",
+	large := kernel("memory.large", "memory", "STREAM, triad, 1.8 GB, threads: n", "MB/s", report.Higher, "triad",
 		func(s size) []string { return []string{"stream", s.n(75_000_000), s.threads("n"), "2"} })
 	large.room = 2500 << 20
 	application(large)
@@ -149,17 +164,17 @@ func Catalogue() []Case {
 		for _, f := range []struct{ id, title, size string }{{"empty", "empty files", "0"}, {"1k", "files of 1 KiB", "1024"},
 			{"1m", "files of 1 MiB", "1048576"}} {
 			work := map[string]int{"empty": 20000, "1k": 20000, "1m": 400}[f.id]
-			c := kernel("disk.files."+f.id+where, "disk", "make and delete "+f.title+" "+title, "us", Lower, "us",
+			c := kernel("disk.files."+f.id+where, "disk", "make and delete "+f.title+" "+title, "us", report.Lower, "us",
 				func(s size) []string { return []string{"files", s.n(work), f.size, s.dir} })
 			c.mount = mount
 			add(c)
 		}
-		appended := kernel("disk.append"+where, "disk", "append 1 KiB to a file "+title, "us", Lower, "us",
+		appended := kernel("disk.append"+where, "disk", "append 1 KiB to a file "+title, "us", report.Lower, "us",
 			func(s size) []string { return []string{"append", s.n(20000), "1024", s.dir} })
 		appended.mount = mount
 		add(appended)
-		mixed := kernel("disk.mixed"+where, "disk", "a server's files made, read, appended to and deleted "+title, "MB/s", Higher, "mbytes",
-			func(s size) []string { return []string{"mixed", s.n(4000), s.dir} })
+		mixed := kernel("disk.mixed"+where, "disk", "a server's files made, read, appended to and deleted "+title, "MB/s", report.Higher,
+			"mbytes", func(s size) []string { return []string{"mixed", s.n(4000), s.dir} })
 		mixed.mount = mount
 		add(mixed)
 		for i, what := range []string{"write", "rewrite", "read", "seeks"} {
@@ -168,7 +183,7 @@ func Catalogue() []Case {
 				unit = "1/s"
 			}
 			add(Case{ID: "disk.bonnie." + what + where, Group: "disk", Class: System, Title: "bonnie++, 3 GiB, " + what + " " + title, Unit: unit,
-				Better: Higher, Tool: "bonnie++", mount: mount, args: func(s size) []string {
+				Better: report.Higher, Tool: "bonnie++", mount: mount, args: func(s size) []string {
 					mib := 3072
 					if s.scale > 1 {
 						mib = 1024 // with less it finds that it is over too soon
@@ -177,29 +192,22 @@ func Catalogue() []Case {
 						"-m", "device"}
 				}, parse: bonnie(i)})
 		}
-		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 1 MiB at a time, durable, " + title, Unit: "MB/s",
-			Better: Higher, Tool: "dd", mount: mount, args: func(s size) []string {
-				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(640), "conv=fdatasync"}
+		add(Case{ID: "disk.dd" + where, Group: "disk", Class: System, Title: "dd, 3 GiB, 1 MiB at a time, durable, " + title, Unit: "MB/s",
+			Better: report.Higher, Tool: "dd", mount: mount, args: func(s size) []string {
+				return []string{"if=/dev/zero", "of=" + s.dir + "/dd", "bs=1M", "count=" + s.n(3072), "conv=fdatasync"}
 			}, parse: ddSpeed})
 		for _, f := range []struct{ id, rw, bs, how string }{
 			{"read.seq", "read", "1m", "buffered"}, {"write.seq", "write", "1m", "buffered"}, {"write.durable", "write", "64k", "durable"},
 			{"read.random", "randread", "4k", "buffered"}, {"write.random", "randwrite", "4k", "buffered"},
 		} {
 			add(Case{ID: "disk." + f.id + where, Group: "disk", Class: System, Title: fmt.Sprintf("fio, %s, %s, %s, %s", f.rw, f.bs, f.how, title),
-				Unit: "MB/s", Better: Higher, Tool: "fio", mount: mount, args: func(s size) []string {
-					args := []string{"--name=x", "--filename=" + s.dir + "/fio", "--size=64M", "--rw=" + f.rw, "--bs=" + f.bs, "--ioengine=psync",
-						"--time_based", "--runtime=" + strconv.Itoa(s.seconds), "--output-format=json", "--unlink=1", "--thread"}
-					if f.how == "durable" {
-						args = append(args, "--fdatasync=1")
-					}
-					return args
-				}, parse: fioBandwidth})
+				Unit: "MB/s", Better: report.Higher, Tool: "fio", mount: mount, args: fio(f.rw, f.bs, f.how == "durable"), parse: fioBandwidth})
 		}
 	}
 
 	// The operating system: Tables 3 and 4 of 000.
 	os := func(id, title, unit string, args func(size) []string) {
-		add(kernel("os."+id, "os", title, unit, Lower, unit, args))
+		add(kernel("os."+id, "os", title, unit, report.Lower, unit, args))
 	}
 	os("syscall", "one system call", "ns", func(s size) []string { return []string{"syscall", s.n(10_000_000)} })
 	os("fork", "make a process", "us", func(s size) []string { return []string{"fork", s.n(2000)} })
@@ -211,15 +219,15 @@ func Catalogue() []Case {
 	os("sem", "wake another thread and be woken", "ns", func(s size) []string { return []string{"sem", s.n(50_000)} })
 	for _, kind := range []string{"pipe", "fifo", "unix", "tcp"} {
 		for _, bytes := range []string{"64", "4096"} {
-			add(kernel("ipc."+kind+"."+bytes, "ipc", kind+", message and answer of "+bytes+" bytes", "us", Lower, "us",
+			add(kernel("ipc."+kind+"."+bytes, "ipc", kind+", message and answer of "+bytes+" bytes", "us", report.Lower, "us",
 				func(s size) []string { return []string{"ipc", kind, bytes, s.n(50_000)} }))
 		}
 	}
-	out = append(out, networkCases()...)
+	out = append(append(out, sweepCases()...), networkCases()...)
 	for _, name := range []string{"fork", "pthread", "sem", "context", "mutex", "malloc"} {
 		add(stressor("os", System, name))
 	}
-	oom := kernel("os.oom", "os", "allocate 256 MiB where 128 are allowed: it is killed (1) or not (0)", "killed", Higher, "mib",
+	oom := kernel("os.oom", "os", "allocate 256 MiB where 128 are allowed: it is killed (1) or not (0)", "killed", report.Higher, "mib",
 		fixed("memory", "256"))
 	oom.memory, oom.killed = 128<<20, true
 	add(oom)
@@ -233,7 +241,7 @@ func sysbenchMemoryCase(threads string, copies int) Case {
 		room = 256 << 20 // a small device has no more for each
 		id, title = fmt.Sprintf("%dx%s", copies, threads), fmt.Sprintf("%s, %d at once", title, copies)
 	}
-	return Case{ID: "memory.sysbench." + id, Group: "memory", Class: Application, Title: title, Unit: "MiB/s", Better: Higher,
+	return Case{ID: "memory.sysbench." + id, Group: "memory", Class: Application, Title: title, Unit: "MiB/s", Better: report.Higher,
 		Tool: "sysbench", copies: copies, room: room, args: func(s size) []string {
 			return []string{"memory", "--threads=" + s.threads(threads), "--memory-total-size=1T", "--time=" + strconv.Itoa(s.seconds), "run"}
 		}, parse: sysbenchMemory}
@@ -242,7 +250,7 @@ func sysbenchMemoryCase(threads string, copies int) Case {
 // stressor is one of stress-ng's.
 func stressor(group, class, name string) Case {
 	return Case{ID: group + ".stress-ng." + name, Group: group, Class: class, Title: "stress-ng, " + name, Unit: "bogo ops/s",
-		Better: Higher, Tool: "stress-ng", args: func(s size) []string {
+		Better: report.Higher, Tool: "stress-ng", args: func(s size) []string {
 			return []string{"--" + name, "1", "--metrics-brief", "-t", strconv.Itoa(s.seconds)}
 		},
 		parse: stressNG(name)}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 // rootHere is replaced, in arguments, by where the root file system of the tools begins.
@@ -24,13 +26,14 @@ func videos() []video {
 // mediaCases are x265 and POV-Ray, as Table 2 of 000 has them, with material of ours: the original films are too large to be carried.
 func mediaCases() (out []Case) {
 	for _, v := range videos() {
-		out = append(out, Case{ID: "cpu.x265." + v.id, Group: "cpu", Title: "x265, preset medium, " + v.title, Unit: "frames/s", Better: Higher,
-			Tool: "x265", args: func(s size) []string {
+		out = append(out, Case{ID: "cpu.x265." + v.id, Group: "cpu", Title: "x265, preset medium, " + v.title, Unit: "frames/s",
+			Better: report.Higher,
+			Tool:   "x265", args: func(s size) []string {
 				return []string{"--y4m", rootHere + "/input/" + v.id + ".y4m", "--frames", s.n(v.frames), "--preset", "medium", "--no-progress", "-o",
 					"/dev/null"}
 			}, parse: x265Frames})
 	}
-	return append(out, Case{ID: "cpu.povray", Group: "cpu", Title: "POV-Ray, a scene of ours, one thread", Unit: "s", Better: Lower,
+	return append(out, Case{ID: "cpu.povray", Group: "cpu", Title: "POV-Ray, a scene of ours, one thread", Unit: "s", Better: report.Lower,
 		Tool: "povray", args: func(s size) []string {
 			width := 640
 			if s.scale > 1 {

@@ -1,6 +1,10 @@
 package device
 
-import "strconv"
+import (
+	"strconv"
+
+	"skerry.dev/skerry/bench/report"
+)
 
 // addressHere and portHere are replaced, in arguments, by where the other machine answers.
 const (
@@ -17,7 +21,7 @@ func networkCases() (out []Case) {
 			end, title = ".plain", ", no offload"
 		}
 		add := func(id, name, unit, figure, kind, bytes string) {
-			c := kernel("net."+id+end, "net", name+title, unit, Higher, figure,
+			c := kernel("net."+id+end, "net", name+title, unit, report.Higher, figure,
 				func(s size) []string {
 					return []string{"net", kind, addressHere, portHere, bytes, strconv.Itoa(500 * s.seconds)}
 				})

@@ -10,14 +10,11 @@ import (
 
 // Figures of one run are of one run; those of another program, thread or place of files are not.
 func TestTogether(t *testing.T) {
-	m := &measuring{r: &Report{}, sized: size{seconds: 1, scale: 10, cores: 2, dir: dirHere}}
-	for _, c := range Catalogue() {
-		m.r.Cases = append(m.r.Cases, Measured{Case: c})
-	}
+	m := &measuring{cases: Catalogue(), sized: size{seconds: 1, scale: 10, cores: 2, dir: dirHere}}
 	var groups []string
-	for i, n := 0, 0; i < len(m.r.Cases); i += n {
+	for i, n := 0, 0; i < len(m.cases); i += n {
 		if n = m.together(i); n > 1 {
-			groups = append(groups, fmt.Sprintf("%d %s", n, m.r.Cases[i].ID))
+			groups = append(groups, fmt.Sprintf("%d %s", n, m.cases[i].ID))
 		}
 	}
 	want := []string{"2 cpu.sysbench.large.events", "2 cpu.7zip.compress", "2 cpu.openssl.rsa4096", "4 memory.copy.1", "4 memory.copy.n", "4 disk.bonnie.write.overlay", "4 disk.bonnie.write.mount"}

@@ -11,23 +11,19 @@ import (
 	"skerry.dev/skerry/internal/node"
 )
 
-// Commands gives `skerry bench runtime`, `bench compare` and `bench report`.
-func Commands() []*cobra.Command {
-	return []*cobra.Command{runtimeCommand(), compareCommand(), reportCommand()}
-}
-
-func runtimeCommand() *cobra.Command {
+// Command gives `skerry bench runtime`.
+func Command() *cobra.Command {
 	var opt Options
 	var classes []string
-	saved := report.Saved[Report]{Read: ReadReport, Ways: outputs, Drawings: (*Report).Drawings, SVG: "plots"}
+	saved := report.Saved{Resumes: true}
 	cmd := &cobra.Command{
 		Use: "runtime", Short: "Measure the cost of each kind of isolation on this device", Args: cobra.NoArgs,
 		Long: `Measure the cost of each kind of isolation on this device: the same programs on the machine itself ("bare"), in namespaces and a
 cgroup made by hand ("manual"), in every runtime that passes its self-test, and as jobs of a complete Skerry on this device
 ("orchestrated"), which separates the cost of orchestration from that of isolation. All take turns in each round, after one round
-that is not counted. The report contains the mean, the relative standard deviation, the loss against the bare machine, and whether
-that may be chance. Cases that could not run are listed with the reason. It also shows the benefit of isolation: which system calls
-of the host one program reaches from each place (with strace).
+that is not counted. The report contains medians with their intervals, and how many times the bare machine's figure each is. Cases
+that could not run are listed with the reason. It also shows the benefit of isolation: which system calls of the host one program
+reaches from each place (with strace).
 
 The programs are sysbench, stress-ng, OpenSSL, 7-Zip, x265, POV-Ray, fio and bonnie++ if they are installed, and kernels in C, which
 gcc compiles on the device, and clang, if installed, to a module for runtime wasm. --out saves the report after each round: Ctrl-C
@@ -48,21 +44,17 @@ report says when it was not. It needs root.`,
 			if opt.Containerd.Classes, err = node.ParseContainerdClasses(classes); err != nil {
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[Report]) (*Report, error) {
-				opt.Resume, opt.Keep, opt.Progress, opt.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
+				opt.Measuring = m
 				return Run(ctx, opt)
-			}, func(_ context.Context, r *Report) error {
-				if r.Done == 0 {
-					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
-				}
-				return nil
 			})
 		},
 	}
 	fs := cmd.Flags()
 	fs.IntVar(&opt.Rounds, "rounds", 15, "number of runs of each case in each place")
 	fs.BoolVar(&opt.Quick, "quick", false, "a tenth of the work of each case")
-	fs.StringSliceVar(&opt.Only, "only", nil, "only these groups (cpu, memory, disk, os, ipc, net, start, footprint, reach) or cases")
+	fs.StringSliceVar(&opt.Only, "only", nil,
+		"only these groups (cpu, memory, disk, os, ipc, net, sweep, start, footprint, reach) or cases; sweep is run only if named")
 	fs.StringSliceVar(&opt.Places, "in", nil, "only in these places beside bare: manual, orchestrated, or names of runtimes")
 	fs.BoolVar(&opt.Ablation, "ablation", false, "add one ingredient of a container at a time: ns, cgroup, oci-unfiltered")
 	fs.StringVar(&opt.Dir, "dir", "", "directory for tools and files, on the disk to measure (default a temporary one)")

@@ -3,8 +3,8 @@
 // all alike. `skerry bench runtime` is its command.
 //
 //	catalogue of cases ─┐
-//	places: bare, … ────┼─> run: round by round, each case in each place ─> samples ─> report: table, JSON, CSV, HTML
-//	root file system ───┘                                                              └─> profile of the device
+//	places: bare, … ────┼─> run: round by round, each case in each place ─> samples ─> bench/report
+//	root file system ───┘
 //
 // A case that cannot run is listed with the reason, never estimated. The programs check their own results.
 package device

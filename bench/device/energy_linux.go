@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,20 +174,16 @@ func (m *measuring) using(ctx context.Context, fn func() error) (u Used, err err
 	if err != nil {
 		return u, err
 	}
-	began := time.Now()
 	if err := fn(); err != nil {
 		return u, err
 	}
-	took := time.Since(began).Seconds()
 	after, now, err := look()
 	if err != nil {
 		return u, err
 	}
 	u = after.since(before)
-	u.Seconds = took
-	if m.meter != nil {
-		joules := max(0, now-energy)
-		u.Joules = &joules
+	if u.Joules = math.NaN(); m.meter != nil {
+		u.Joules = max(0, now-energy)
 	}
 	return u, nil
 }

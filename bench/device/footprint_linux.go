@@ -51,36 +51,21 @@ func available(ctx context.Context) (float64, error) {
 const settleTime = 300 * time.Millisecond
 
 // footprints measures each place once for each number of instances.
-func (m *measuring) footprints(ctx context.Context, round int, warm bool) error {
+func (m *measuring) footprints(ctx context.Context) error {
 	tool := m.tools[toolKernels]
-	if warm || tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, footprintCase) {
+	if tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, footprintCase) {
 		return nil
 	}
 	for _, n := range counts(m.o.Quick) {
 		for k := range m.places {
-			p := m.places[(k+round)%len(m.places)]
+			p := m.places[(k+m.r.Rounds)%len(m.places)]
 			v, err := m.footprint(ctx, p, tool, n)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			at := -1
-			for i, f := range m.r.Footprints {
-				if f.Place == p.told().Name && f.Instances == n {
-					at = i
-				}
-			}
-			if at < 0 {
-				m.r.Footprints = append(m.r.Footprints, Footprint{Place: p.told().Name, Instances: n})
-				at = len(m.r.Footprints) - 1
-			}
-			f := &m.r.Footprints[at]
-			switch {
-			case f.Skip != "":
-			case err != nil:
-				f.Skip, f.Samples = err.Error(), nil
-			default:
-				f.Samples = append(f.Samples, v)
-			}
+			f := m.r.Figure(footprintCase, fmt.Sprintf("memory of each of %d idle instances", n), p.told().Name)
+			f.Unit = "MiB"
+			m.sample(f, v, err)
 		}
 	}
 	return nil
@@ -88,7 +73,7 @@ func (m *measuring) footprints(ctx context.Context, round int, warm bool) error 
 
 // footprint gives MiB per instance.
 func (m *measuring) footprint(ctx context.Context, p place, t *tool, n int) (_ float64, err error) {
-	m.say("%d idle instances in %s", n, p.told().Name)
+	m.o.Say("%d idle instances in %s", n, p.told().Name)
 	before, err := available(ctx)
 	if err != nil {
 		return 0, err

@@ -3,6 +3,8 @@ package device
 import (
 	"slices"
 	"strings"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 // other is a runtime of the documents that no driver of this machine stands for.
@@ -28,7 +30,7 @@ func others() []other {
 
 // notRun gives a row, with the reason, for each of them that nothing stands for, by the words for what was opened: names of runtimes, and
 // the shims of classes. look finds a program, or gives "".
-func notRun(opened []string, look func(program string) string) (out []Told) {
+func notRun(opened []string, look func(program string) string) (out []report.Place) {
 	for _, o := range others() {
 		if slices.ContainsFunc(opened, func(s string) bool { return strings.Contains(s, o.word) }) {
 			continue
@@ -40,7 +42,7 @@ func notRun(opened []string, look func(program string) string) (out []Told) {
 		case path != "":
 			why = path + " is there, and no driver of this program calls it"
 		}
-		out = append(out, Told{Name: o.name, Text: o.text, Skip: why})
+		out = append(out, report.Place{Name: o.name, Text: o.text, Skip: why})
 	}
 	return out
 }

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bytes"
 	"os"
 	"slices"
 	"strings"
@@ -88,31 +87,6 @@ func FuzzParse(f *testing.F) {
 		}
 		if calls, err := straceCalls(text); err == nil && (len(calls) == 0 || slices.Contains(calls, "")) {
 			t.Errorf("%q are no system calls", calls)
-		}
-	})
-}
-
-// A report from elsewhere is shown, or refused.
-func FuzzReport(f *testing.F) {
-	f.Add([]byte(`{"schema":"skerry.bench.runtime/1","rounds":2,"done":2,"places":[{"name":"bare"},{"name":"oci"}],"cases":[{"id":"os.fork","better":"lower","results":{"bare":{"samples":[1,2]},"oci":{"samples":[2,4]}}}],"starts":[{"place":"oci","samples":[3,4]}]}`))
-	f.Add([]byte(`{"schema":"skerry.bench.runtime/1","done":-1,"cases":[{"results":{"bare":null}}]}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := ReadReport(bytes.NewReader(text))
-		if err != nil {
-			return
-		}
-		var out bytes.Buffer
-		for name, write := range outputs {
-			out.Reset()
-			if err := write(r, &out); err != nil && name != "json" { // a figure may be too large for JSON by now
-				t.Errorf("%s: %v", name, err)
-			}
-			if name == "html" && strings.Contains(out.String(), "<script") {
-				t.Error("it got a script into the page")
-			}
-		}
-		if err := WriteChanges(&out, r, r, true); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -18,13 +18,14 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/cable"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
 
 // place is where programs run.
 type place interface {
-	told() Told
+	told() report.Place
 	// run runs a program of the root file system to its end.
 	run(ctx context.Context, j job) (outcome, error)
 	// hold starts one that goes on until it is released.
@@ -76,7 +77,7 @@ type process struct {
 	groups     func(memory int64) (*group, error) // nil: none
 }
 
-func (p *process) told() Told { return Told{Name: p.name, Text: p.text} }
+func (p *process) told() report.Place { return report.Place{Name: p.name, Text: p.text} }
 
 func (p *process) run(ctx context.Context, j job) (o outcome, err error) {
 	space := &cable.Space{}
@@ -224,7 +225,7 @@ type driven struct {
 	held    *runtime.Handle // what was held last; nil: nothing yet
 }
 
-func (p *driven) told() Told { return Told{Name: p.name, Text: p.text} }
+func (p *driven) told() report.Place { return report.Place{Name: p.name, Text: p.text} }
 
 // spec is the task of a job.
 func (p *driven) spec(j job) runtime.Spec {

@@ -30,7 +30,7 @@ const (
 	reachBegin = time.Minute
 )
 
-// reach looks once in each place, after the first round that counts.
+// reach looks once in each place, in the first round that counts.
 func (m *measuring) reach(ctx context.Context) error {
 	tool := m.tools[toolKernels]
 	if tool.missing != nil || len(m.o.Only) > 0 && !slices.Contains(m.o.Only, reachCase) {
@@ -38,19 +38,18 @@ func (m *measuring) reach(ctx context.Context) error {
 	}
 	for _, p := range m.places {
 		name := p.told().Name
-		if slices.ContainsFunc(m.r.Reached, func(r Reach) bool { return r.Place == name }) {
+		f := m.r.Figure(reachCase, "system calls of the host", name)
+		if len(f.Samples) > 0 || f.Skip != "" {
 			continue
 		}
-		m.say("system calls that reach the host from %s", name)
+		m.o.Say("system calls that reach the host from %s", name)
 		calls, err := m.reached(ctx, p, tool)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r := Reach{Place: name, Calls: calls}
-		if err != nil {
-			r.Skip = strings.TrimPrefix(err.Error(), errCannot.Error()+": ")
+		if m.sample(f, float64(len(calls)), err); err == nil {
+			m.r.Note("System calls of the host from %s: %s", name, strings.Join(calls, " "))
 		}
-		m.r.Reached = append(m.r.Reached, r)
 	}
 	return nil
 }

@@ -19,7 +19,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime"
@@ -42,13 +41,8 @@ type Options struct {
 	Meter, MeterCSV string
 	// Program is the skerry that runs the place Orchestrated; empty: the one that this is.
 	Program string
-	Dir     string  // for tools and files, on the disk that is to be measured; empty: a temporary directory
-	Resume  *Report // goes on from the rounds that it has
-	// Quiet waits for a quiet machine before the first round and after each; nil: it does not wait.
-	Quiet *quiet.Watch
-	// Progress is told what is being done; Keep is given the report after each round.
-	Progress func(string)
-	Keep     func(*Report) error
+	Dir     string // for tools and files, on the disk that is to be measured; empty: a temporary directory
+	report.Measuring
 }
 
 // runTime bounds one run of one program.
@@ -58,7 +52,7 @@ const runTime = 10 * time.Minute
 const machineMemory = 1536 * skerry.MiB
 
 // Run measures. When ctx ends it returns what is complete, and no error.
-func Run(ctx context.Context, opt Options) (_ *Report, err error) {
+func Run(ctx context.Context, opt Options) (_ *report.Report, err error) {
 	if opt.Rounds == 0 {
 		opt.Rounds = 15
 	}
@@ -75,7 +69,7 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	m := &measuring{o: opt, dir: dir, sized: size{seconds: 5, scale: 1, cores: goruntime.NumCPU(), dir: dirHere}}
+	m := &measuring{o: opt, cases: cases, dir: dir, sized: size{seconds: 5, scale: 1, cores: goruntime.NumCPU(), dir: dirHere}}
 	if opt.Quick {
 		m.sized.seconds, m.sized.scale = 1, 10
 	}
@@ -93,19 +87,15 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if err := makeRoot(ctx, root, m.tools); err != nil {
 		return nil, err
 	}
-	figures, err := published.Load()
-	if err != nil {
+	if m.published, err = published.Load(); err != nil {
 		return nil, err
 	}
-	m.r = newReport(opt, cases, m.tools)
-	for i := range m.r.Cases {
-		m.r.Cases[i].Published = beside(figures, m.r.Cases[i].ID)
-	}
+	m.newReport()
 	if m.meter, err = openMeter("/sys", opt.Meter, opt.MeterCSV); err != nil {
 		if opt.Meter != "" || opt.MeterCSV != "" {
 			return nil, err
 		}
-		m.r.Energy, err = err.Error(), nil
+		m.r.Note("Not measured: energy: %v", err)
 	} else {
 		defer m.meter.close()
 		if _, err := m.meter.read(ctx); err != nil {
@@ -124,45 +114,37 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 		}
 		defer func() { err = errors.Join(err, m.station.close()) }()
 	}
-	if err := m.resume(); err != nil {
+	if err := m.r.Continue(opt.Measuring); err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	err = m.rounds(ctx)
-	m.r.Seconds += time.Since(began).Seconds()
-	m.r.Quiet = m.o.Quiet.Record()
-	m.r.trim()
-	m.r.fold()
-	if ctx.Err() != nil {
+	if err = m.rounds(ctx); ctx.Err() != nil {
 		err = nil // what is complete is told
 	}
+	m.r.Finish(ctx, opt.Measuring)
 	return m.r, err
 }
 
 // measuring is one call of Run.
 type measuring struct {
-	o      Options
-	dir    string
-	sized  size
-	tools  map[string]*tool
-	places []place
+	o         Options
+	cases     []Case
+	published *published.Set
+	dir       string
+	sized     size
+	tools     map[string]*tool
+	places    []place
 	// station is the other machine of network cases; nil where there are none.
 	station *station
 	// meter is what measures energy; nil where nothing does.
 	meter *meter
-	r     *Report
-}
-
-func (m *measuring) say(format string, args ...any) {
-	if m.o.Progress != nil {
-		m.o.Progress(fmt.Sprintf(format, args...))
-	}
+	r     *report.Report
+	ran   []ran // in the present round
 }
 
 // choose picks cases by group or ID.
 func choose(all []Case, only []string) (out []Case, err error) {
 	if len(only) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(c Case) bool { return c.Group == sweepGroup }), nil
 	}
 	for _, word := range only {
 		n := len(out)
@@ -176,21 +158,34 @@ func choose(all []Case, only []string) (out []Case, err error) {
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", startCase, footprintCase, reachCase)))
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", sweepGroup, startCase, footprintCase, reachCase)))
 		}
 	}
 	return out, nil
 }
 
-func newReport(opt Options, cases []Case, tools map[string]*tool) *Report {
-	r := &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(),
-		Quick: opt.Quick, Rounds: opt.Rounds, Tools: map[string]string{}}
-	for _, c := range cases {
-		r.Cases = append(r.Cases, Measured{Case: c, Results: map[string]*Result{}})
+// words are the options that change what figures mean.
+func (o *Options) words() (out string) {
+	if o.Quick {
+		out = "--quick"
 	}
-	for name, t := range tools {
+	for _, l := range []struct {
+		flag string
+		list []string
+	}{{"only", o.Only}, {"in", o.Places}} {
+		if len(l.list) > 0 {
+			out += " --" + l.flag + " " + strings.Join(l.list, ",")
+		}
+	}
+	return strings.TrimSpace(out)
+}
+
+func (m *measuring) newReport() {
+	r := report.New("runtime", "What isolation costs", m.o.words())
+	m.r, r.Baseline = r, Bare
+	for name, t := range m.tools {
 		if t.missing == nil {
-			r.Tools[name] = t.version
+			r.Machine["program "+name] = t.version
 		}
 	}
 	r.Machine["arch"] = goruntime.GOARCH
@@ -209,7 +204,6 @@ func newReport(opt Options, cases []Case, tools map[string]*tool) *Report {
 	if len(holes) > 0 {
 		r.Machine["mitigations"] = fmt.Sprint(mitigated)
 	}
-	return r
 }
 
 // open makes the places, and has every runtime test itself.
@@ -252,13 +246,13 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		if !wanted(p.name) {
 			continue
 		}
-		m.say("self-test of runtime %s", driver.Name())
+		m.o.Say("self-test of runtime %s", driver.Name())
 		rep := driver.Check(ctx)
 		if ctx.Err() != nil {
 			return close, ctx.Err()
 		}
 		if why := cannot(driver.Name(), rep); why != "" {
-			m.r.Places = append(m.r.Places, Told{Name: p.name, Text: p.text, Skip: why})
+			m.r.Places = append(m.r.Places, report.Place{Name: p.name, Text: p.text, Skip: why})
 			continue
 		}
 		if rep.Version != "" {
@@ -270,7 +264,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 		add(p)
 	}
-	m.r.Places = append(m.r.Places, slices.DeleteFunc(m.others(drivers), func(t Told) bool { return !wanted(t.Name) })...)
+	m.r.Places = append(m.r.Places, slices.DeleteFunc(m.others(drivers), func(t report.Place) bool { return !wanted(t.Name) })...)
 	if wanted(Orchestrated) {
 		end, err := m.orchestrate(ctx, root, files)
 		if alone := close; end != nil {
@@ -281,7 +275,7 @@ func (m *measuring) open(ctx context.Context, root, files string) (close func() 
 		}
 	}
 	for _, name := range m.o.Places {
-		if !slices.ContainsFunc(m.r.Places, func(t Told) bool { return t.Name == name }) {
+		if !slices.ContainsFunc(m.r.Places, func(t report.Place) bool { return t.Name == name }) {
 			var names []string
 			for _, t := range m.r.Places {
 				names = append(names, t.Name)
@@ -314,7 +308,7 @@ func (m *measuring) drivers() ([]runtime.Driver, error) {
 }
 
 // others gives a row for each runtime of the documents that is not measured.
-func (m *measuring) others(drivers []runtime.Driver) []Told {
+func (m *measuring) others(drivers []runtime.Driver) []report.Place {
 	var opened []string
 	for _, d := range drivers {
 		opened = append(opened, d.Name())
@@ -335,7 +329,7 @@ func lookPath(program string) string {
 func (m *measuring) orchestrate(ctx context.Context, root, files string) (end func() error, err error) {
 	for _, t := range m.r.Places {
 		if t.Name == spec.RuntimeOCI && t.Skip != "" {
-			m.r.Places = append(m.r.Places, Told{Name: Orchestrated, Text: "a whole Skerry", Skip: "it runs containers: " + t.Skip})
+			m.r.Places = append(m.r.Places, report.Place{Name: Orchestrated, Text: "a whole Skerry", Skip: "it runs containers: " + t.Skip})
 			return nil, nil
 		}
 	}
@@ -343,13 +337,13 @@ func (m *measuring) orchestrate(ctx context.Context, root, files string) (end fu
 	if err != nil {
 		return nil, err
 	}
-	m.say("starting a root, a cluster and a worker")
+	m.o.Say("starting a root, a cluster and a worker")
 	p, err := orchestrate(ctx, program, root, files, m.sized.cores)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		m.r.Places = append(m.r.Places, Told{Name: Orchestrated, Text: "a whole Skerry", Skip: err.Error()})
+		m.r.Places = append(m.r.Places, report.Place{Name: Orchestrated, Text: "a whole Skerry", Skip: err.Error()})
 		return nil, nil
 	}
 	m.places, m.r.Places = append(m.places, p), append(m.r.Places, p.told())
@@ -367,106 +361,70 @@ func cannot(name string, rep runtime.Report) string {
 	return ""
 }
 
-// resume takes over the samples of an earlier report of the same cases and places.
-func (m *measuring) resume() error {
-	old := m.o.Resume
-	if old == nil {
-		return nil
-	}
-	if old.Quick != m.r.Quick || old.Machine["cpu"] != m.r.Machine["cpu"] || old.Machine["kernel"] != m.r.Machine["kernel"] {
-		return skerry.Errorf(skerry.CodeInvalid, "the report to go on from is of another machine, or another length of its cases")
-	}
-	old.trim()
-	for i := range m.r.Cases {
-		c := &m.r.Cases[i]
-		at := slices.IndexFunc(old.Cases, func(k Measured) bool { return k.ID == c.ID })
-		if at < 0 {
-			return skerry.Errorf(skerry.CodeInvalid, "the report to go on from does not have the case %s", c.ID)
-		}
-		c.Results = old.Cases[at].Results
-	}
-	for _, p := range m.places {
-		if !slices.ContainsFunc(old.Places, func(t Told) bool { return t.Name == p.told().Name && t.Skip == "" }) {
-			return skerry.Errorf(skerry.CodeInvalid, "the report to go on from does not have the place %s", p.told().Name)
-		}
-	}
-	m.r.Starts, m.r.Footprints, m.r.Reached, m.r.Done, m.r.Seconds, m.r.Began = old.Starts, old.Footprints, old.Reached, old.Done, old.Seconds, old.Began
-	m.r.Disturbed = old.Disturbed
-	m.o.Quiet.Resume(old.Quiet)
-	return nil
-}
-
 // rounds runs each case in each place, once a round, after one that warms up and is not counted.
 func (m *measuring) rounds(ctx context.Context) error {
+	first := m.r.Rounds
+	if first >= m.o.Rounds {
+		return nil
+	}
 	if err := m.o.Quiet.Begin(ctx); err != nil {
 		return err
 	}
-	began, first := time.Now(), m.r.Done
-	for round := first; round <= m.o.Rounds; round++ { // one more than counts
-		warm := round == first
-		for i, n := 0, 0; i < len(m.r.Cases); i += n {
-			n = m.together(i)
-			m.say("%s  %s", m.where(round, first, i, began), m.r.Cases[i].ID)
-			for k := range m.places {
-				p := m.places[(k+round)%len(m.places)] // who is first changes
-				m.sample(ctx, m.r.Cases[i:i+n], p, warm)
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-			}
-		}
-		if err := m.starts(ctx, round, warm); err != nil {
-			return err
-		}
-		if err := m.footprints(ctx, round, warm); err != nil {
-			return err
-		}
-		came, err := m.o.Quiet.Round(ctx)
-		if err != nil {
-			return err
-		}
-		if warm {
-			continue
-		}
-		if err := m.reach(ctx); err != nil {
-			return err
-		}
-		if err := m.backings(ctx); err != nil {
-			return err
-		}
-		m.r.Done++
-		if came != "" {
-			m.r.Disturbed = append(m.r.Disturbed, quiet.Mark{Round: m.r.Done, By: came})
-		}
-		m.r.Quiet = m.o.Quiet.Record()
-		if m.o.Keep != nil {
-			m.r.fold()
-			if err := m.o.Keep(m.r); err != nil {
+	began := time.Now()
+	if err := m.r.WarmUp(ctx, m.o.Measuring, func() error { return m.round(ctx, first, began) }); err != nil {
+		return err
+	}
+	for m.r.Rounds < m.o.Rounds {
+		err := m.r.Round(ctx, m.o.Measuring, func() error {
+			if err := m.round(ctx, first, began); err != nil {
 				return err
 			}
+			derive(m.r, m.ran)
+			for _, more := range []func(context.Context) error{m.footprints, m.reach, m.backings} {
+				if err := more(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// where tells how far it is, and how long it will take as it went so far.
-func (m *measuring) where(round, first, i int, began time.Time) string {
-	all, done := (m.o.Rounds-first+1)*len(m.r.Cases), (round-first)*len(m.r.Cases)+i
-	text := fmt.Sprintf("round %d of %d", round-first, m.o.Rounds-first)
-	if round == first {
-		text = "warming up"
+// round runs each case in each place, of which another is first in each round.
+func (m *measuring) round(ctx context.Context, first int, began time.Time) error {
+	m.ran = nil
+	for i, n := 0, 0; i < len(m.cases); i += n {
+		n = m.together(i)
+		m.o.Say("%s  %s", m.where(first, i, began), m.cases[i].ID)
+		for k := range m.places {
+			m.samples(ctx, m.cases[i:i+n], m.places[(k+m.r.Rounds)%len(m.places)])
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
 	}
-	if done > 0 {
-		text += ", " + (time.Since(began) / time.Duration(done) * time.Duration(all-done)).Round(time.Second).String() + " left"
+	return m.starts(ctx)
+}
+
+// where tells how far it is, and how long it will take as it went so far.
+func (m *measuring) where(first, i int, began time.Time) string {
+	text := fmt.Sprintf("round %d of %d", m.r.Rounds+1, m.o.Rounds)
+	if done := (m.r.Rounds-first)*len(m.cases) + i; done > 0 && m.r.Rounds > first {
+		left := (m.o.Rounds-first)*len(m.cases) - done
+		text += ", " + (time.Since(began) / time.Duration(done) * time.Duration(left)).Round(time.Second).String() + " left"
 	}
 	return text
 }
 
 // together is how many cases from the ith on are figures of one run.
 func (m *measuring) together(i int) int {
-	first, n := m.r.Cases[i], 1
-	for ; i+n < len(m.r.Cases); n++ {
-		c := m.r.Cases[i+n]
+	first, n := m.cases[i], 1
+	for ; i+n < len(m.cases); n++ {
+		c := m.cases[i+n]
 		if c.Tool != first.Tool || c.copies != first.copies || c.mount != first.mount || c.memory != first.memory || c.room != first.room || c.wired || first.wired || c.killed || first.killed ||
 			!slices.Equal(c.args(m.sized), first.args(m.sized)) {
 			break
@@ -475,19 +433,16 @@ func (m *measuring) together(i int) int {
 	return n
 }
 
-// sample runs a program once, for all the cases that read its output.
-func (m *measuring) sample(ctx context.Context, cases []Measured, p place, warm bool) {
+// samples runs a program once, for all the cases that read its output.
+func (m *measuring) samples(ctx context.Context, cases []Case, p place) {
 	name := p.told().Name
-	skipped := 0
+	var figures []*report.Figure
 	for i := range cases {
-		if cases[i].Results[name] == nil {
-			cases[i].Results[name] = &Result{}
-		}
-		if cases[i].Results[name].Skip != "" {
-			skipped++
-		}
+		f := cases[i].figure(m.r, name)
+		f.Published = beside(m.published, &cases[i])
+		figures = append(figures, f)
 	}
-	if skipped == len(cases) {
+	if !slices.ContainsFunc(figures, func(f *report.Figure) bool { return f.Skip == "" }) {
 		return
 	}
 	var outs []outcome
@@ -499,24 +454,34 @@ func (m *measuring) sample(ctx context.Context, cases []Measured, p place, warm 
 		return
 	}
 	for i := range cases {
-		c, v, err := &cases[i], 0.0, failed
-		res := c.Results[name]
+		v, err := 0.0, failed
 		if err == nil {
-			v, err = c.value(outs)
+			v, err = cases[i].value(outs)
 		}
-		switch {
-		case res.Skip != "":
-		case err != nil:
-			res.Skip, res.Samples = strings.TrimPrefix(err.Error(), errCannot.Error()+": "), nil
-			res.Used = nil // of what fails at times nothing is told
-		case !warm:
-			res.Samples, res.Used = append(res.Samples, v), append(res.Used, used)
+		if m.sample(figures[i], v, err) {
+			m.ran = append(m.ran, ran{&cases[i], name, v, used})
 		}
 	}
 }
 
+// sample adds a sample to a figure, unless there is none; of what fails at times nothing is told.
+func (m *measuring) sample(f *report.Figure, v float64, err error) bool {
+	switch {
+	case f.Skip != "":
+		return false
+	case err != nil:
+		f.Skip, f.Rounds, f.Samples = why(err), nil, nil
+		return false
+	}
+	m.r.Add(f, v)
+	return true
+}
+
+// why is a reason without what marks it.
+func why(err error) string { return strings.TrimPrefix(err.Error(), errCannot.Error()+": ") }
+
 // outcomes runs the program of a case, in so many copies as it has.
-func (m *measuring) outcomes(ctx context.Context, c *Measured, p place) ([]outcome, error) {
+func (m *measuring) outcomes(ctx context.Context, c *Case, p place) ([]outcome, error) {
 	tool := m.tools[c.Tool]
 	if tool.missing != nil {
 		return nil, tool.missing

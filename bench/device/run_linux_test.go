@@ -41,16 +41,16 @@ func TestModules(t *testing.T) {
 	if r.Places[1].Skip != "" {
 		t.Fatal(r.Places[1].Skip)
 	}
-	for _, m := range r.Cases {
-		res, can := m.Results[spec.RuntimeWasm], m.ID == "os.malloc" || m.ID == "memory.copy.1" || m.ID == "disk.files.empty.mount"
+	for _, c := range [][2]string{{"os", "malloc"}, {"memory", "copy.1"}, {"disk", "files.empty.mount"}, {"os", "fork"}} {
+		f, can := r.Find(c[0], c[1], spec.RuntimeWasm), c[1] != "fork"
 		if _, err := exec.LookPath("clang"); err != nil {
-			if !strings.Contains(res.Skip, "clang") && can {
-				t.Errorf("%s: %+v", m.ID, res)
+			if !strings.Contains(f.Skip, "clang") && can {
+				t.Errorf("%s: %+v", c, f)
 			}
 			continue
 		}
-		if can != (len(res.Samples) == 1) || can == (res.Skip != "") {
-			t.Errorf("%s: %+v", m.ID, res)
+		if can != (len(f.Samples) == 1) || can == (f.Skip != "") {
+			t.Errorf("%s: %+v", c, f)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestRun(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "report.json")
 	o := Options{Rounds: 2, Quick: true, Only: []string{"os.syscall", "os.oom", "disk.files.empty.mount", "net.rr.64.plain", "start", "footprint", "reach"}, Places: []string{"manual", "oci"}}
 	ctx, interrupt := context.WithCancel(t.Context())
-	o.Keep = func(r *Report) error {
+	o.Keep = func(r *report.Report) error {
 		interrupt()
 		return report.ReplaceFile(kept, r.WriteJSON)
 	}
@@ -126,55 +126,57 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Done != 1 {
-		t.Fatalf("%d rounds are complete", r.Done)
+	if r.Rounds != 1 || !r.Unfinished {
+		t.Fatalf("%d rounds are complete, unfinished %v", r.Rounds, r.Unfinished)
 	}
-	if _, o.Resume, err = readFile(kept); err != nil {
+	if o.Resume, err = report.Load(kept); err != nil {
 		t.Fatal(err)
 	}
 	o.Keep = nil
 	if r, err = Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range r.Cases {
-		for _, p := range []string{Bare, "manual", "oci"} {
-			res := m.Results[p]
-			if m.killed && p == Bare {
-				if res.Skip == "" {
-					t.Errorf("%s ran where nothing limits it", m.ID)
-				}
-				continue
-			}
-			if res.Skip != "" || len(res.Samples) != 2 || res.Samples[0] <= 0 {
-				t.Errorf("%s in %s: %+v", m.ID, p, res)
-			}
-			if m.killed && res.Samples[0] != 1 {
-				t.Errorf("it was not killed in %s", p)
+	if r.Rounds != 2 || r.Unfinished {
+		t.Errorf("%d rounds are complete, unfinished %v", r.Rounds, r.Unfinished)
+	}
+	_, strace := exec.LookPath("strace")
+	for _, p := range []string{Bare, "manual", "oci"} {
+		for _, c := range [][2]string{{"os", "syscall"}, {"disk", "files.empty.mount"}, {"net", "rr.64.plain"}, {startCase, "from the call to the first line"},
+			{footprintCase, "memory of each of 4 idle instances"}, {"whole machine, cases of os", "user"}} {
+			if f := r.Find(c[0], c[1], p); f == nil || f.Skip != "" || !slices.Equal(f.Rounds, []int{1, 2}) || f.Against == nil && p != Bare && c[0] == "os" {
+				t.Errorf("%s in %s: %+v", c, p, f)
 			}
 		}
-	}
-	for _, f := range r.Footprints {
-		if f.Skip != "" || len(f.Samples) != 2 {
-			t.Errorf("%+v", f)
+		oom := r.Find("os", "oom", p)
+		if p == Bare {
+			if oom.Skip == "" {
+				t.Error("what has a limit ran where nothing limits it")
+			}
+		} else if !slices.Equal(oom.Samples, []float64{1, 1}) {
+			t.Errorf("it was not killed in %s: %+v", p, oom)
 		}
-	}
-	// A container's program reaches what it asks for, but for what its seccomp profile refuses; what a runtime does at its start is not among it.
-	if len(r.Reached) != 3 {
-		t.Errorf("%+v", r.Reached)
-	}
-	for _, f := range r.Reached {
-		if _, err := exec.LookPath("strace"); err != nil {
-			if !strings.Contains(f.Skip, "apt install strace") {
-				t.Errorf("%+v", f)
+		// A container's program reaches what it asks for, but for what its seccomp profile refuses; what a runtime does at its start is
+		// not among it.
+		reach := r.Find(reachCase, "system calls of the host", p)
+		if strace != nil {
+			if !strings.Contains(reach.Skip, "apt install strace") {
+				t.Errorf("%+v", reach)
 			}
 			continue
 		}
-		if f.Skip != "" || !slices.Contains(f.Calls, "accept") || !slices.Contains(f.Calls, "execve") || slices.Contains(f.Calls, "pivot_root") || slices.Contains(f.Calls, "mount") {
-			t.Errorf("%+v", f)
+		head := "System calls of the host from " + p + ": "
+		n := slices.IndexFunc(r.Notes, func(s string) bool { return strings.HasPrefix(s, head) })
+		if n < 0 {
+			t.Errorf("no note says what %s reaches: %q", p, r.Notes)
+			continue
+		}
+		calls := strings.Fields(strings.TrimPrefix(r.Notes[n], head))
+		if len(reach.Samples) != 1 || int(reach.Samples[0]) != len(calls) || !slices.Contains(calls, "accept") || !slices.Contains(calls, "execve") || slices.Contains(calls, "pivot_root") || slices.Contains(calls, "mount") {
+			t.Errorf("%+v: %q", reach, calls)
 		}
 	}
-	if len(r.Starts) != 3 || len(r.Footprints) != 6 || len(r.Profile) != 2 || r.Profile[1].Place != "oci" {
-		t.Errorf("%+v %+v", r.Starts, r.Profile)
+	if f := r.Find(profileGroup, "os", "oci"); f == nil || len(f.Samples) != 2 || r.Find(profileGroup, "os", Bare) != nil {
+		t.Errorf("the profile is %+v", f)
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "skerry-bench-runtime-*")); len(left) > 0 {
 		t.Errorf("left: %v", left)

@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/bench"
 	"skerry.dev/skerry/bench/cable"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -49,7 +50,7 @@ func orchestrate(ctx context.Context, program, root, host string, cores int) (_ 
 	return p, nil
 }
 
-func (p *orchestrated) told() Told { return Told{Name: Orchestrated, Text: p.text} }
+func (p *orchestrated) told() report.Place { return report.Place{Name: Orchestrated, Text: p.text} }
 
 // manifest is an application of one service that runs a job's program.
 func (p *orchestrated) manifest(name string, j job, mode spec.Mode) ([]byte, error) {

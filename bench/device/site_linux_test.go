@@ -13,13 +13,10 @@ func TestOrchestrated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range r.Cases {
-		if res := m.Results[Orchestrated]; res == nil || res.Skip != "" || len(res.Samples) != 1 || res.Samples[0] <= 0 {
-			t.Errorf("%s: %+v", m.ID, res)
+	for _, c := range [][2]string{{"os", "oom"}, {"disk", "files.empty.mount"}, {"net", "rr.64.plain"}, {startCase, "from the call to the first line"}} {
+		if f := r.Find(c[0], c[1], Orchestrated); f == nil || f.Skip != "" || len(f.Samples) != 1 || f.Samples[0] <= 0 {
+			t.Errorf("%s: %+v", c, f)
 		}
-	}
-	if len(r.Starts) != 2 || len(r.Starts[1].Samples) != 1 || r.Starts[1].Samples[0] <= 0 {
-		t.Errorf("%+v", r.Starts)
 	}
 	// What is no skerry is a place that cannot be, with the reason.
 	r, err = Run(t.Context(), Options{Rounds: 1, Quick: true, Program: "/bin/false", Places: []string{Orchestrated}, Only: []string{startCase}})

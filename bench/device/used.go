@@ -5,31 +5,24 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 // Used is what the whole machine used while a case ran once in a place, starting it and everything beside it included,
 // in seconds of a processor.
 type Used struct {
-	Seconds float64  `json:"seconds"` // it took
-	User    float64  `json:"user"`
-	System  float64  `json:"system"`
-	SoftIRQ float64  `json:"softirq"` // interrupts too
-	Guest   float64  `json:"guest"`   // of virtual machines
-	Joules  *float64 `json:"joules,omitempty"`
+	User, System float64
+	SoftIRQ      float64 // interrupts too
+	Guest        float64 // of virtual machines
+	Joules       float64 // NaN: nothing measures them
 }
 
 // CPU is the processor time of all categories.
 func (u *Used) CPU() float64 { return u.User + u.System + u.SoftIRQ + u.Guest }
-
-// Efficiency is the work for a processor second, and for a joule, beside the bare machine's, in percent; less than 0 is a loss.
-type Efficiency struct {
-	CPU    float64  `json:"cpu"`
-	Joules *float64 `json:"joules,omitempty"`
-}
 
 // ticks of /proc/stat in a second: USER_HZ, which is 100 on every Linux that Go runs on.
 const ticks = 100
@@ -60,113 +53,114 @@ func (u Used) since(before Used) Used {
 		Guest: less(u.Guest, before.Guest)}
 }
 
-// averageUsed is the mean of some runs. Joules are told where all runs have them.
-func averageUsed(list []Used) *Used {
-	if len(list) == 0 {
-		return nil
-	}
-	var u Used
-	joules, n := 0.0, float64(len(list))
-	for _, x := range list {
-		u.Seconds, u.User, u.System, u.SoftIRQ, u.Guest = u.Seconds+x.Seconds/n, u.User+x.User/n, u.System+x.System/n, u.SoftIRQ+x.SoftIRQ/n,
-			u.Guest+x.Guest/n
-		if x.Joules != nil {
-			joules += *x.Joules / n
-		}
-	}
-	if !slices.ContainsFunc(list, func(x Used) bool { return x.Joules == nil }) {
-		u.Joules = &joules
-	}
-	return &u
+// ran is one run of a case in the present round, as far as it gave a figure.
+type ran struct {
+	c     *Case
+	place string
+	value float64
+	used  Used
 }
 
-// efficiency compares work for what it used with the bare machine's. A case of a fixed time does work in proportion to its figure; others
-// do the same work everywhere. Nil: what was used is too little to be told.
-func efficiency(timed bool, bare, measured *Result) *Efficiency {
-	b, m := bare.Mean, measured.Mean
-	if b == nil || m == nil || b.CPU() == 0 || m.CPU() == 0 || bare.Summary == nil || measured.Summary == nil {
-		return nil
-	}
-	work := 1.0
-	if timed {
-		if bare.Summary.Mean == 0 {
-			return nil
-		}
-		work = measured.Summary.Mean / bare.Summary.Mean
-	}
-	e := &Efficiency{CPU: 100 * (work*b.CPU()/m.CPU() - 1)}
-	if b.Joules != nil && m.Joules != nil && *b.Joules > 0 && *m.Joules > 0 {
-		v := 100 * (work**b.Joules / *m.Joules - 1)
-		e.Joules = &v
-	}
-	return e
+// derived is a figure that follows from the runs of a round, for each place and each of some groups of cases.
+type derived struct {
+	unit, better string
+	// of gives what a run has of it, with the bare machine's run of the same case, or nil; what is no number has no part in it.
+	of   func(x, bare *ran) float64
+	over func([]float64) float64 // of a group's runs
 }
 
-// timed says that a case's program works for a time, and not until something is done.
-func (c *Case) timed() bool {
-	return c.wired || c.Tool != toolKernels && c.Tool != "7za" && c.Tool != "dd"
-}
-
-// usedBy sums up a group of cases in a place: the mean of what a run used, and of the efficiencies.
-func (r *Report) usedBy(group, place string) (u *Used, e *Efficiency) {
-	var list []Used
-	var cpu, joules []float64
-	for i := range r.Cases {
-		res := r.Cases[i].Results[place]
-		if r.Cases[i].Group != group || res == nil || res.Mean == nil {
+// add adds its figures; under names the groups of a case and the figure of each.
+func (d derived) add(r *report.Report, runs []ran, bare map[string]*ran, under func(*Case) [][2]string) {
+	var order []*report.Figure
+	values := map[*report.Figure][]float64{}
+	for i := range runs {
+		x := &runs[i]
+		v := d.of(x, bare[x.c.ID])
+		if math.IsNaN(v) || math.IsInf(v, 0) {
 			continue
 		}
-		list = append(list, *res.Mean)
-		if res.Efficiency != nil {
-			cpu = append(cpu, res.Efficiency.CPU)
-			if res.Efficiency.Joules != nil {
-				joules = append(joules, *res.Efficiency.Joules)
+		for _, name := range under(x.c) {
+			f := r.Figure(name[0], name[1], x.place)
+			if f.Unit, f.Better = d.unit, d.better; values[f] == nil {
+				order = append(order, f)
 			}
+			values[f] = append(values[f], v)
 		}
 	}
-	if len(cpu) > 0 {
-		e = &Efficiency{CPU: middle(cpu)}
-		if len(joules) > 0 {
-			v := middle(joules)
-			e.Joules = &v
+	for _, f := range order {
+		r.Add(f, d.over(values[f]))
+	}
+}
+
+// derive adds what follows from the runs of the present round: the processor time of a run by group of cases, the work for a
+// processor second and for a joule beside the bare machine's, and how many times as long work takes as there.
+func derive(r *report.Report, runs []ran) {
+	bare := map[string]*ran{}
+	for i := range runs {
+		if runs[i].place == Bare {
+			bare[runs[i].c.ID] = &runs[i]
 		}
 	}
-	return averageUsed(list), e
-}
-
-func middle(list []float64) float64 {
-	slices.Sort(list)
-	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
-}
-
-// usedLines tells what the processors did, by group and place.
-func (r *Report) usedLines() (out []string) {
-	for _, g := range groups {
-		for _, p := range r.Places {
-			u, e := r.usedBy(g, p.Name)
-			if u == nil || u.CPU() == 0 {
-				continue
-			}
-			share := func(v float64) float64 { return 100 * v / u.CPU() }
-			line := fmt.Sprintf("%s in %s: %.2f s a run of %.2f s: user %.0f %%, system %.0f %%, interrupts %.0f %%, guest %.0f %%", g, p.Name,
-				u.CPU(), u.Seconds, share(u.User), share(u.System), share(u.SoftIRQ), share(u.Guest))
-			if u.Joules != nil {
-				line += fmt.Sprintf("; %.2f J", *u.Joules)
-			}
-			if e != nil {
-				line += fmt.Sprintf("; work for a processor second %+.0f %% in the median case", e.CPU)
-				if e.Joules != nil {
-					line += fmt.Sprintf(", for a joule %+.0f %%", *e.Joules)
-				}
-			}
-			out = append(out, line)
-		}
+	seconds := func(of func(*Used) float64) derived {
+		return derived{"s/run", report.Lower, func(x, _ *ran) float64 { return of(&x.used) }, mean}
 	}
-	return out
+	perUse := func(of func(*Used) float64) derived {
+		return derived{"times bare's", report.Higher, func(x, b *ran) float64 {
+			if b == nil || x.place == Bare || x.c.killed {
+				return math.NaN()
+			}
+			work := 1.0
+			if x.c.timed() { // it does work in proportion to its figure; others do the same everywhere
+				work = x.value / b.value
+			}
+			return work * of(&b.used) / of(&x.used)
+		}, report.Median}
+	}
+	for _, x := range []struct {
+		name string
+		derived
+	}{
+		{"user", seconds(func(u *Used) float64 { return u.User })},
+		{"system", seconds(func(u *Used) float64 { return u.System })},
+		{"interrupts", seconds(func(u *Used) float64 { return u.SoftIRQ })},
+		{"guest", seconds(func(u *Used) float64 { return u.Guest })},
+		{workPerCPU, perUse((*Used).CPU)},
+		{"energy", derived{"J/run", report.Lower, func(x, _ *ran) float64 { return x.used.Joules }, mean}},
+		{"work for a joule", perUse(func(u *Used) float64 { return u.Joules })},
+	} {
+		x.add(r, runs, bare, func(c *Case) [][2]string { return [][2]string{{"whole machine, cases of " + c.Group, x.name}} })
+	}
+	times := derived{"times as long", report.Lower, func(x, b *ran) float64 {
+		switch {
+		case b == nil || x.place == Bare || x.c.killed:
+			return math.NaN()
+		case x.c.Better == report.Higher:
+			return b.value / x.value
+		}
+		return x.value / b.value
+	}, geometricMean}
+	times.add(r, runs, bare, func(c *Case) [][2]string { return [][2]string{{profileGroup, c.Group}, {profileGroup, c.Class}} })
 }
 
-// groups of cases, in the order of the report.
-var groups = []string{"cpu", "memory", "disk", "os", "ipc", "net"}
+// Names of figures that are derived.
+const (
+	profileGroup = "profile: how many times as long work takes as on the bare machine"
+	workPerCPU   = "work for a processor second"
+)
+
+func mean(list []float64) (v float64) {
+	for _, x := range list {
+		v += x / float64(len(list))
+	}
+	return v
+}
+
+func geometricMean(list []float64) (v float64) {
+	for _, x := range list {
+		v += math.Log(x) / float64(len(list))
+	}
+	return math.Exp(v)
+}
 
 // parseMeter reads what a meter has written until now: lines of a time in seconds since 1970 and the watts from then
 // on. It gives the joules.

@@ -1,11 +1,12 @@
 package device
 
 import (
-	"bytes"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 func TestUsed(t *testing.T) {
@@ -23,31 +24,41 @@ func TestUsed(t *testing.T) {
 			t.Errorf("%q is read", bad)
 		}
 	}
-	joules := func(v float64) *float64 { return &v }
-	// The same work with twice the processor time and twice the energy is half the work for each.
-	r := &Report{Done: 2, Places: []Told{{Name: Bare}, {Name: "oci"}}, Cases: []Measured{{Case: Case{ID: "os.fork", Group: "os", Class: System, Better: Lower, Tool: toolKernels}, Results: map[string]*Result{
-		Bare:  {Samples: []float64{1, 1}, Used: []Used{{Seconds: 1, User: 0.5, System: 0.5, Joules: joules(2)}, {Seconds: 1, User: 0.5, System: 0.5, Joules: joules(4)}}},
-		"oci": {Samples: []float64{2, 2}, Used: []Used{{Seconds: 2, User: 1, System: 1, Joules: joules(6)}, {Seconds: 2, User: 1, System: 0.5, SoftIRQ: 0.5, Joules: joules(6)}}}}}}}
-	r.fold()
-	e := r.Cases[0].Results["oci"].Efficiency
-	if e == nil || math.Abs(e.CPU+50) > 1e-9 || e.Joules == nil || math.Abs(*e.Joules+50) > 1e-9 {
-		t.Errorf("%+v", e)
+}
+
+// What follows from a round is made of its runs: the same work with twice the processor time and twice the energy is half the
+// work for each.
+func TestDerive(t *testing.T) {
+	fork := &Case{ID: "os.fork", Group: "os", Class: System, Better: report.Lower, Tool: toolKernels}
+	fio := &Case{ID: "disk.read", Group: "disk", Class: System, Better: report.Higher, Tool: "fio"}
+	oom := &Case{ID: "os.oom", Group: "os", Class: System, Better: report.Higher, killed: true}
+	r := report.New("runtime", "", "")
+	r.Baseline = Bare
+	nan := math.NaN()
+	derive(r, []ran{
+		{fork, Bare, 1, Used{User: 0.5, System: 0.5, Joules: 2}}, {fork, "oci", 2, Used{User: 1, System: 0.5, SoftIRQ: 0.5, Joules: 4}},
+		{fio, Bare, 100, Used{User: 1, Joules: nan}}, {fio, "oci", 50, Used{User: 1, Joules: nan}},
+		{fio, "gvisor", 0, Used{Joules: nan}}, {oom, "oci", 1, Used{User: 9, Joules: nan}},
+	})
+	r.Rounds++
+	r.Fold()
+	for _, c := range []struct {
+		group, name, place string
+		want               float64
+	}{
+		{"whole machine, cases of os", "user", "oci", 5}, {"whole machine, cases of os", "interrupts", "oci", 0.25},
+		{"whole machine, cases of os", workPerCPU, "oci", 0.5}, {"whole machine, cases of os", "work for a joule", "oci", 0.5},
+		{"whole machine, cases of os", "energy", "oci", 4}, {"whole machine, cases of disk", workPerCPU, "oci", 0.5},
+		{profileGroup, "os", "oci", 2}, {profileGroup, "disk", "oci", 2}, {profileGroup, System, "oci", 2},
+	} {
+		if f := r.Find(c.group, c.name, c.place); f == nil || f.Value == nil || math.Abs(f.Value.Value-c.want) > 1e-9 || f.Unit == "" {
+			t.Errorf("%s, %s in %s is %+v, want %v", c.group, c.name, c.place, f, c.want)
+		}
 	}
-	// A case of a fixed time does as much work as its figure says.
-	r.Cases[0].Tool, r.Cases[0].Better = "fio", Higher
-	r.fold()
-	if e := r.Cases[0].Results["oci"].Efficiency; e == nil || math.Abs(e.CPU) > 1e-9 {
-		t.Errorf("%+v", e)
-	}
-	var out bytes.Buffer
-	if err := r.WriteTable(&out); err != nil || !strings.Contains(out.String(), "processor: os in oci: 2.00 s a run of 2.00 s: user 50 %, system 38 %, interrupts 12 %, guest 0 %; 6.00 J; work for a processor second +0 %") {
-		t.Errorf("%v\n%s", err, out.String())
-	}
-	// One run without a meter, and nothing is told of energy.
-	r.Cases[0].Results["oci"].Used[1].Joules = nil
-	r.fold()
-	if m := r.Cases[0].Results["oci"].Mean; m.Joules != nil || m.CPU() != 2 {
-		t.Errorf("%+v", m)
+	for _, f := range r.Figures {
+		if f.Value == nil && f.Place != "gvisor" || strings.HasSuffix(f.Group, "disk") && strings.Contains(f.Name, "joule") {
+			t.Errorf("%+v has no value", f)
+		}
 	}
 }
 

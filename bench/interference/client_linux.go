@@ -23,11 +23,11 @@ type asker interface {
 	close()
 }
 
-func (m *measuring) asker(addr string, row *Row) asker {
-	if row.Service == MQTT {
+func (m *measuring) asker(addr string, x *row) asker {
+	if x.Service == MQTT {
 		return newSensors(addr, m.messages, m.sums[MQTT])
 	}
-	return newClient(addr, m.sums[row.Service], row.Place == spec.RuntimeWasm)
+	return newClient(addr, m.sums[x.Service], x.place == spec.RuntimeWasm)
 }
 
 // client asks by HTTP.

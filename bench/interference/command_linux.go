@@ -2,7 +2,6 @@ package interference
 
 import (
 	"context"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,8 +13,7 @@ import (
 // Command gives `skerry bench interference`.
 func Command() *cobra.Command {
 	var opt Options
-	saved := report.Saved[Report]{Read: ReadReport, Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable,
-		"json": (*Report).WriteJSON, "csv": (*Report).WriteCSV, "html": (*Report).WriteHTML}, Drawings: (*Report).Drawings, SVG: "svg"}
+	saved := report.Saved{Resumes: true}
 	cmd := &cobra.Command{
 		Use: "interference", Short: "Measure how neighbours slow a service down", Args: cobra.NoArgs,
 		Long: `Measure how neighbours slow a service down. An image service, or another one that --service names, answers requests that arrive at
@@ -43,10 +41,10 @@ this source tree, so run it in a checkout, or pass the programs; it needs root.`
 			if opt.P99 <= 0 {
 				return skerry.Errorf(skerry.CodeInvalid, "--p99 %v cannot be", opt.P99)
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[Report]) (*Report, error) {
-				opt.Resume, opt.Keep, opt.Progress, opt.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
+				opt.Measuring = m
 				return Run(ctx, opt)
-			}, nil)
+			})
 		},
 	}
 	fs := cmd.Flags()

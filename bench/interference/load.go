@@ -84,35 +84,35 @@ func (g generator) run(ctx context.Context, send func(context.Context) (Answer, 
 
 // Latency is in milliseconds.
 type Latency struct {
-	Mean float64 `json:"mean"`
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P99  float64 `json:"p99"`
-	Max  float64 `json:"max"`
+	Mean float64
+	P50  float64
+	P90  float64
+	P99  float64
+	Max  float64
 }
 
 // Outcome is what was found of a load.
 type Outcome struct {
-	Sent       int     `json:"sent"`
-	Success    float64 `json:"success"`    // percent of those that were sent
-	Throughput float64 `json:"throughput"` // answers per second, until the last came back
+	Sent       int
+	Success    float64 // percent of those that were sent
+	Throughput float64 // answers per second, until the last came back
 	// Latency is that of the answers, from when their requests were due; nil where there were none.
-	Latency *Latency `json:"latency,omitempty"`
+	Latency *Latency
 	// Application is what the service itself tells of them on average, in ms, and Overhead what is left: queues, network, isolation.
-	Application *Application `json:"application,omitempty"`
-	Overhead    float64      `json:"overhead"`
-	Late        float64      `json:"late"` // percent sent more than 10 ms after their time
+	Application *Application
+	Overhead    float64
+	Late        float64 // percent sent more than 10 ms after their time
 	// Invalid says why the run tells nothing of the service.
-	Invalid string `json:"invalid,omitempty"`
+	Invalid string
 	// Error is that of the first request without an answer.
-	Error string `json:"error,omitempty"`
+	Error string
 }
 
 // Application has the service's own times in ms, means.
 type Application struct {
-	Load       float64 `json:"load"`
-	Processing float64 `json:"processing"`
-	Total      float64 `json:"total"`
+	Load       float64
+	Processing float64
+	Total      float64
 }
 
 // fold computes what a load found. None of shots is older than the first.

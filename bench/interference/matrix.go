@@ -23,6 +23,12 @@ const (
 // Neighbours are the resources that a neighbour can take.
 func Neighbours() []string { return []string{"cpu", "memory", "cache", "disk", "network"} }
 
+// counters are the events of perf that the thesis counted, and pressures the resources that tasks are known to wait for.
+func counters() []string {
+	return []string{"cycles", "instructions", "context-switches", "cpu-migrations", "cache-references", "cache-misses"}
+}
+func pressures() []string { return []string{"cpu", "memory", "io"} }
+
 // Services are those that can be measured, programs of examples/services. Image is that of the thesis.
 const (
 	Image     = "image"
@@ -42,13 +48,24 @@ func perImage(service string) float64 {
 
 // Setting is what a row is of, but for place and rate.
 type Setting struct {
-	Service      string  `json:"service"`
-	CPU          float64 `json:"cpu"`    // limit of the service, in processors
-	Memory       int64   `json:"memory"` // limit of the service, in bytes
-	Pin          string  `json:"pin"`
-	Interference float64 `json:"interference"`        // limit of the neighbour, in processors; 0: none
-	Neighbour    string  `json:"neighbour,omitempty"` // what it takes
+	Service      string
+	CPU          float64 // limit of the service, in processors
+	Memory       int64   // limit of the service, in bytes
+	Pin          string
+	Interference float64 // limit of the neighbour, in processors; 0: none
+	Neighbour    string  // what it takes
 }
+
+// beside names the neighbour and how services are pinned.
+func (s Setting) beside() string {
+	if s.Interference == 0 {
+		return "alone, pin " + s.Pin
+	}
+	return fmt.Sprintf("beside %s %g, pin %s", s.Neighbour, s.Interference, s.Pin)
+}
+
+// name is what a report calls a setting.
+func (s Setting) name() string { return fmt.Sprintf("%s, %g CPU, %s", s.Service, s.CPU, s.beside()) }
 
 // group is a setting with its rates.
 type group struct {

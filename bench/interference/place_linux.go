@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -28,7 +29,7 @@ const (
 
 // place is where services and neighbours run.
 type place interface {
-	told() Told
+	told() report.Place
 	machine() bool               // it has a processor of its own, or one that is emulated
 	lacks(service string) string // why it cannot run a service, or ""
 	// start starts a program. A service gets an address; $ADDR in args stands for where it is to listen.
@@ -76,7 +77,7 @@ type process struct {
 	n           atomic.Uint64
 }
 
-func (p *process) told() Told          { return Told{Name: Bare, Text: "a process in a cgroup"} }
+func (p *process) told() report.Place  { return report.Place{Name: Bare, Text: "a process in a cgroup"} }
 func (p *process) machine() bool       { return false }
 func (p *process) lacks(string) string { return "" }
 
@@ -140,8 +141,8 @@ type driven struct {
 	n     atomic.Uint64
 }
 
-func (p *driven) told() Told    { return Told{Name: p.d.Name(), Text: p.text} }
-func (p *driven) machine() bool { return p.d.Name() == spec.RuntimeMicroVM }
+func (p *driven) told() report.Place { return report.Place{Name: p.d.Name(), Text: p.text} }
+func (p *driven) machine() bool      { return p.d.Name() == spec.RuntimeMicroVM }
 
 func (p *driven) lacks(service string) string {
 	switch {

@@ -19,7 +19,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/node"
@@ -40,13 +39,7 @@ type Options struct {
 	// Program and Neighbour are programs, the first one that of all services; empty: compiled from the source tree.
 	Program, Neighbour string
 	Machines           node.Machines
-	// Resume is a report to go on from; nil: none. What ran in it and is valid is not run again.
-	Resume *Report
-	// Quiet waits for a quiet machine before the first row and after each; nil: it does not wait.
-	Quiet *quiet.Watch
-	// Progress is told what is being done; Keep is given the report after each row.
-	Progress func(string)
-	Keep     func(*Report) error
+	report.Measuring
 }
 
 const defaultP99 = 500 * time.Millisecond
@@ -64,21 +57,16 @@ type measuring struct {
 	places    []place
 	cpus      []int
 	nice      int
-	all       int                 // rows of the matrix
+	all, done int                 // rows of the matrix
+	settled   bool                // nothing ran since the last pause
 	sums      map[string][]string // of the answers of each service
 	messages  []string            // of sensors, to the MQTT stream service
 	published *published.Set
-	r         *Report
-}
-
-func (m *measuring) say(format string, args ...any) {
-	if m.o.Progress != nil {
-		m.o.Progress(fmt.Sprintf(format, args...))
-	}
+	r         *report.Report
 }
 
 // Run measures. When ctx ends it returns the rows that are complete, and no error.
-func Run(ctx context.Context, opt Options) (_ *Report, err error) {
+func Run(ctx context.Context, opt Options) (_ *report.Report, err error) {
 	groups, err := opt.groups()
 	if err != nil {
 		return nil, err
@@ -95,17 +83,12 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if opt.P99 == 0 {
 		opt.P99 = defaultP99
 	}
-	m := &measuring{o: opt, r: &Report{Schema: Schema, Began: time.Now().UTC().Truncate(time.Second), Machine: report.MachineFacts(),
-		Quick: opt.Quick, Warm: opt.Warm.Seconds(), Load: opt.Load.Seconds(), Settle: opt.Settle.Seconds()}}
-	before := 0.0
-	if was := opt.Resume; was != nil {
-		if was.Warm != m.r.Warm || was.Load != m.r.Load || was.Settle != m.r.Settle || was.Quick != opt.Quick {
-			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has rows of %g, %g and %g s and quick %v, and this run others", was.Warm, was.Load, was.Settle, was.Quick)
-		}
-		m.r.Began, m.r.Noise, m.r.Missing, before = was.Began, slices.Clone(was.Noise), slices.Clone(was.Missing), was.Seconds
-		opt.Quiet.Resume(was.Quiet)
+	m := &measuring{o: opt, settled: true, r: report.New("interference", "What neighbours cost a service", opt.words())}
+	m.r.Baseline = Bare
+	m.r.Note("Each row: a fresh instance, then what the options say. Latency counts from when a request was due; overhead is the mean less what the service itself tells.")
+	if opt.Quick {
+		m.r.Note("Quick: the thesis took 30 s of warm-up, 300 s of load and 120 s to settle.")
 	}
-	began := time.Now()
 	if m.cpus, err = processors(); err != nil {
 		return nil, err
 	}
@@ -133,17 +116,26 @@ func Run(ctx context.Context, opt Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.r.Continue(opt.Measuring); err != nil {
+		return nil, err
+	}
 	if err = m.o.Quiet.Begin(ctx); err == nil {
 		err = m.groups(ctx, groups)
 	}
-	m.r.Quiet = m.o.Quiet.Record()
-	m.r.Seconds = before + time.Since(began).Seconds()
-	slices.Sort(m.r.Missing)
-	m.r.Missing = slices.Compact(m.r.Missing)
 	if ctx.Err() != nil {
-		m.r.Unfinished, err = true, nil
+		err = nil // what is complete is told
 	}
+	m.r.Finish(ctx, opt.Measuring)
 	return m.r, err
+}
+
+// words are the options that change what figures mean.
+func (o *Options) words() string {
+	text := fmt.Sprintf("(%v of warm-up, %v of load, %v to settle)", o.Warm, o.Load, o.Settle)
+	if o.Quick {
+		text = "--quick " + text
+	}
+	return text
 }
 
 // prepare makes the root file system, and asks the services for the sums of their answers.
@@ -239,20 +231,20 @@ func (m *measuring) open(ctx context.Context) (shut func() error, err error) {
 	if err != nil {
 		return shut, err
 	}
-	var skipped []Told
+	var skipped []report.Place
 	for _, d := range drivers {
 		known = append(known, d.Name())
 		if !m.wanted(d.Name()) {
 			continue
 		}
 		p := &driven{d: d, text: "runtime " + d.Name(), root: m.root, files: files, dir: filepath.Join(m.dir, "net")}
-		m.say("self-test of runtime %s", d.Name())
+		m.o.Say("self-test of runtime %s", d.Name())
 		rep := d.Check(ctx)
 		if ctx.Err() != nil {
 			return shut, ctx.Err()
 		}
 		if why := m.cannot(d.Name(), rep); why != "" {
-			skipped = append(skipped, Told{Name: d.Name(), Text: p.text, Skip: why})
+			skipped = append(skipped, report.Place{Name: d.Name(), Text: p.text, Skip: why})
 			continue
 		}
 		if rep.Version != "" {
@@ -286,35 +278,44 @@ func (m *measuring) cannot(name string, rep runtime.Report) string {
 }
 
 func (m *measuring) groups(ctx context.Context, groups []group) error {
+	var places []string
+	for _, p := range m.places {
+		places = append(places, p.told().Name)
+	}
 	for _, g := range groups {
 		m.all += len(g.rates) * len(m.places)
 	}
-	for _, g := range groups {
+	last := m.r.Rounds
+	for i, g := range groups {
 		for _, rate := range g.rates {
+			round := m.round(g, rate)
+			m.r.Rounds = round - 1
 			for _, p := range m.places {
-				row := &Row{Place: p.told().Name, Setting: g.Setting, Rate: rate, Published: beside(m.published, p.told().Name, g.Setting, rate)}
-				if was := m.o.Resume.row(row); was != nil {
-					row = was
-				} else if err := m.row(ctx, p, row); err != nil {
+				x := &row{place: p.told().Name, Setting: g.Setting, rate: rate}
+				if m.done++; len(x.ran(m.r).Samples) > 0 {
+					continue // it was measured before
+				}
+				err := m.r.Part(ctx, m.o.Measuring, g.name(), x.place, func() (invalid string, err error) {
+					if err = m.row(ctx, p, x); err == nil {
+						x.add(m.r, m.published)
+					}
+					if x.outcome != nil {
+						invalid = x.outcome.Invalid
+					}
+					return invalid, err
+				})
+				if err != nil {
 					return err
 				}
-				m.r.Rows = append(m.r.Rows, row)
-				m.r.Changes, m.r.Quiet = changes(m.r.Rows), m.o.Quiet.Record()
-				if m.o.Keep != nil {
-					if err := m.o.Keep(m.r); err != nil {
-						return err
-					}
-				}
+				change(m.r, groups[:i+1], places)
 			}
+			last = max(last, round)
+			m.r.Rounds = last
 		}
 		if !m.o.Find {
 			continue
 		}
 		for _, p := range m.places {
-			if was := m.o.Resume.found(p.told().Name, g.Setting, ms(m.o.P99)); was != nil {
-				m.r.Found = append(m.r.Found, was)
-				continue
-			}
 			if err := m.find(ctx, p, g); err != nil {
 				return err
 			}
@@ -323,81 +324,96 @@ func (m *measuring) groups(ctx context.Context, groups []group) error {
 	return nil
 }
 
-// find searches where a place is full.
+// round is that of a load on a setting, in all places: the one that it has, or the next.
+func (m *measuring) round(g group, rate float64) int {
+	last := m.r.Rounds
+	for _, f := range m.r.Figures {
+		switch {
+		case len(f.Rounds) == 0:
+		case f.Group == g.name() && strings.HasSuffix(f.Name, atRate(rate)):
+			return f.Rounds[0]
+		default:
+			last = max(last, f.Rounds[len(f.Rounds)-1])
+		}
+	}
+	return last + 1
+}
+
+// find searches where a place is full, unless that is known.
 func (m *measuring) find(ctx context.Context, p place, g group) error {
-	f := &Found{Place: p.told().Name, Setting: g.Setting}
-	skip := ""
-	var err error
-	f.Saturation, err = search(g.rates[0], ms(m.o.P99), func(rate float64) (Outcome, error) {
-		row := &Row{Place: f.Place, Setting: g.Setting, Rate: rate}
-		if err := m.row(ctx, p, row); err != nil {
+	place, of := p.told().Name, fmt.Sprintf("saturation: the rate that is done with a p99 of at most %v", m.o.P99)
+	f := m.r.Figure(of, g.name(), place)
+	if f.Unit, f.Better, f.Skip = "1/s", report.Higher, ""; len(f.Samples) > 0 {
+		return nil
+	}
+	found, err := search(g.rates[0], ms(m.o.P99), func(rate float64) (Outcome, error) {
+		x := &row{place: place, Setting: g.Setting, rate: rate}
+		if err := m.row(ctx, p, x); err != nil {
 			return Outcome{}, err
 		}
-		if row.Skip != "" {
-			skip = row.Skip
+		if x.skip != "" {
+			f.Skip = x.skip
 			return Outcome{}, errSkipped
 		}
-		return *row.Outcome, nil
+		came, err := m.o.Quiet.Round(ctx) // a disturbed try is repeated, not the search
+		x.outcome.Invalid = cmp.Or(x.outcome.Invalid, came)
+		return *x.outcome, err
 	})
-	if f.Skip = skip; err != nil && !errors.Is(err, errSkipped) {
+	switch {
+	case errors.Is(err, errSkipped):
+	case err != nil:
 		return err
+	case found.Low == 0:
+		f.Skip = found.words()
+	default:
+		m.r.Add(f, found.Low)
+		m.r.Note("Saturation of %s in %s: %s", g.name(), place, found.words())
 	}
-	m.r.Found = append(m.r.Found, f)
-	return nil
+	return m.r.Keep(m.o.Measuring)
 }
 
 var errSkipped = errors.New("skipped")
 
 // row runs one load, in a fresh instance. What a place cannot do is the row's reason for not having run.
-func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
-	pinned := row.Pin == PinBoth || row.Pin == PinOne && p.machine()
-	l, why := arrange(m.cpus, row.Setting, pinned)
+func (m *measuring) row(ctx context.Context, p place, x *row) (err error) {
+	x.skip, x.outcome, x.system = "", nil, map[string]float64{}
+	pinned := x.Pin == PinBoth || x.Pin == PinOne && p.machine()
+	l, why := arrange(m.cpus, x.Setting, pinned)
 	if why == "" {
-		why = p.lacks(row.Service)
+		why = p.lacks(x.Service)
 	}
 	if why != "" {
-		row.Skip = why
+		x.skip = why
 		return nil
 	}
-	left := ""
-	if n := len(m.r.Rows); n < m.all { // a search takes as long as it takes
-		left = fmt.Sprintf("row %d of %d, about %v left: ", n+1, m.all,
-			(time.Duration(m.all-n) * (m.o.Warm + m.o.Load + m.o.Settle)).Round(time.Second))
-	}
-	m.say(left+"%s in %s, %g CPU, pin %s, beside %s, %g requests per second", row.Service, row.Place, row.CPU, row.Pin, row.interference(),
-		row.Rate)
-	clean := context.WithoutCancel(ctx)
-	defer func() {
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return
-		}
-		came, e := m.o.Quiet.Round(ctx)
-		if err = e; came != "" && row.Outcome != nil {
-			row.Outcome.Invalid = cmp.Or(row.Outcome.Invalid, came)
-		}
+	if !m.settled {
 		sleep(ctx, time.Now().Add(m.o.Settle))
-	}()
+	}
+	m.settled = false
+	m.o.Say("row %d of %d, about %v left: %s in %s, %g requests per second", m.done, m.all,
+		(time.Duration(m.all-m.done+1) * (m.o.Warm + m.o.Load + m.o.Settle)).Round(time.Second), x.name(), x.place, x.rate)
+	clean := context.WithoutCancel(ctx)
 	fail := func(what string, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		row.Skip = what + ": " + err.Error()
+		x.skip = what + ": " + err.Error()
 		return nil
 	}
-	service, err := p.start(ctx, limits{row.CPU, row.Memory, list(l.service)}, true, servicesProgram, "serve", row.Service, listenHere)
+	service, err := p.start(ctx, limits{x.CPU, x.Memory, list(l.service)}, true, servicesProgram, "serve", x.Service, listenHere)
 	if err != nil {
 		return fail("the service does not start", err)
 	}
 	defer func() { err = errors.Join(err, service.stop(clean)) }()
-	c := m.asker(service.addr(), row)
+	c := m.asker(service.addr(), x)
 	defer c.close()
 	if err := c.ready(ctx, service.alive); err != nil {
 		return fail("the service does not answer", err)
 	}
 	var other task
-	if row.Interference > 0 {
-		n := int(math.Ceil(row.Interference))
-		if other, err = p.start(ctx, limits{row.Interference, 1 << 30, list(l.neighbour)}, false, neighbour, row.Neighbour,
+	if x.Interference > 0 {
+		n := int(math.Ceil(x.Interference))
+		if other, err = p.start(ctx, limits{x.Interference, 1 << 30, list(l.neighbour)}, false, neighbour, x.Neighbour,
 			strconv.Itoa(n)); err != nil {
 			return fail("the neighbour does not start", err)
 		}
@@ -407,13 +423,13 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stay(m.cpus, m.nice)) }()
-	g := generator{rate: row.Rate, time: m.o.Warm, timeout: requestTime}
+	g := generator{rate: x.rate, time: m.o.Warm, timeout: requestTime}
 	if _, err := g.run(ctx, c.get); err != nil {
 		return err
 	}
 	g.time = m.o.Load
-	used := m.busy(ctx, row, other)
-	shots, err := m.load(ctx, row, g, service, c)
+	used := m.busy(ctx, x, other)
+	shots, err := m.load(ctx, x, g, service, c)
 	if err != nil {
 		return err
 	}
@@ -427,12 +443,12 @@ func (m *measuring) row(ctx context.Context, p place, row *Row) (err error) {
 		}
 	}
 	o := g.fold(shots)
-	row.Outcome = &o
+	x.outcome = &o
 	return nil
 }
 
 // busy looks at a neighbour, and gives what looks again and tells how much it used.
-func (m *measuring) busy(ctx context.Context, row *Row, other task) func() {
+func (m *measuring) busy(ctx context.Context, x *row, other task) func() {
 	if other == nil {
 		return func() {}
 	}
@@ -440,31 +456,27 @@ func (m *measuring) busy(ctx context.Context, row *Row, other task) func() {
 	return func() {
 		after, again := other.stats(ctx)
 		if err := errors.Join(err, again); err != nil {
-			m.r.Missing = append(m.r.Missing, row.Place+" does not tell what a neighbour uses: "+err.Error())
+			m.r.Note("Missing: %s does not tell what a neighbour uses: %v", x.place, err)
 			return
 		}
-		v := percent(before, after, row.Interference)
-		row.System.Neighbour = &v
+		x.system["processor time of the neighbour"] = percent(before, after, x.Interference)
 	}
 }
 
 // load sends what counts, and watches the machine meanwhile.
-func (m *measuring) load(ctx context.Context, row *Row, g generator, service task, c asker) ([]shot, error) {
-	row.System = &System{}
+func (m *measuring) load(ctx context.Context, x *row, g generator, service task, c asker) ([]shot, error) {
 	before, unknown := service.stats(ctx)
 	w := newWatch()
-	// A point a second, or sixty of them.
-	step := max(time.Second, g.time/60)
+	step := max(time.Second, g.time/60) // of a part
 	tick, stop := time.NewTicker(step), make(chan struct{})
 	defer tick.Stop()
-	var points sampler
-	sampled := make(chan struct{})
+	parts := make(chan []float64, 1)
 	go func() {
-		defer close(sampled)
 		if unknown != nil {
+			parts <- nil
 			return
 		}
-		points.run(ctx, service, before, row.CPU, func() bool {
+		parts <- sampled(ctx, service, before, x.CPU, func() bool {
 			select {
 			case <-tick.C:
 				return true
@@ -476,24 +488,25 @@ func (m *measuring) load(ctx context.Context, row *Row, g generator, service tas
 	shots, err := g.run(ctx, c.get)
 	after, unread := service.stats(ctx)
 	close(stop)
-	<-sampled
-	if err := errors.Join(err, w.end(row.System)); err != nil {
+	x.used = <-parts
+	if err := errors.Join(err, w.end(x.system)); err != nil {
 		return nil, err
 	}
-	m.r.Missing = append(m.r.Missing, w.missing...)
-	if err := errors.Join(unknown, unread); err != nil {
-		m.r.Missing = append(m.r.Missing, row.Place+" does not tell what it uses: "+err.Error())
-	} else {
-		row.System.used(before, after, row.CPU)
+	for _, what := range w.missing {
+		m.r.Note("Missing: %s", what)
 	}
-	row.Series = series(shots, step, g.time, points)
+	if err := errors.Join(unknown, unread); err != nil {
+		m.r.Note("Missing: %s does not tell what it uses: %v", x.place, err)
+	} else {
+		used(x.system, before, after, x.CPU)
+	}
+	x.parts = succeeded(shots, step, g.time)
 	return shots, nil
 }
 
-// series tells how many of the requests that were due in each part of a load succeeded, and the processor time in it.
-func series(shots []shot, step, all time.Duration, s sampler) (out []Point) {
+// succeeded tells how many percent of the requests that were due in each part of a load succeeded.
+func succeeded(shots []shot, step, all time.Duration) (out []float64) {
 	for from := time.Duration(0); from < all; from += step {
-		p := Point{At: min(from+step, all).Seconds()}
 		due, ok := 0.0, 0.0
 		for _, shot := range shots {
 			if shot.due >= from && shot.due < from+step {
@@ -503,16 +516,9 @@ func series(shots []shot, step, all time.Duration, s sampler) (out []Point) {
 				}
 			}
 		}
-		if due == 0 {
-			continue
+		if due > 0 {
+			out = append(out, 100*ok/due)
 		}
-		p.Success = 100 * ok / due
-		for i, at := range s.at { // the look that is nearest to the part's end
-			if math.Abs(at-p.At) < step.Seconds()/2 {
-				p.CPU = &s.cpu[i]
-			}
-		}
-		out = append(out, p)
 	}
 	return out
 }

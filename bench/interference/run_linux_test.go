@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/runtime/native"
@@ -41,26 +42,34 @@ func TestServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != len(Services())*len(o.Places) {
-		t.Fatalf("%d rows", len(r.Rows))
-	}
-	for _, row := range r.Rows {
-		if row.Place == spec.RuntimeWasm && (row.Service == Database || row.Service == MQTT) {
-			if !strings.Contains(row.Skip, "WebAssembly") {
-				t.Errorf("%+v", row)
+	for _, service := range Services() {
+		for _, place := range o.Places {
+			x := &row{place: place, Setting: newGroup(service, 0.5, PinNone, 0, "", nil).Setting, rate: 4}
+			if skip := x.ran(r).Skip; skip != "" {
+				if place != spec.RuntimeWasm || service != Database && service != MQTT || !strings.Contains(skip, "WebAssembly") {
+					t.Errorf("%s in %s: %s", service, place, skip)
+				}
+				continue
 			}
-			continue
+			answered(t, r, x)
 		}
-		if row.Skip != "" {
-			t.Errorf("%s in %s: %s", row.Service, row.Place, row.Skip)
-			continue
+	}
+}
+
+// answered checks that a service answered rightly, and was counted; how long it took is the machine's.
+func answered(t *testing.T, r *report.Report, x *row) {
+	t.Helper()
+	values := map[string]float64{}
+	for _, m := range metrics() {
+		if f := m.figure(r, x); len(f.Samples) > 0 {
+			values[m.name] = f.Samples[len(f.Samples)-1]
 		}
-		if o := row.Outcome; o.Sent != 2 || o.Success != 100 || o.Application.Total <= 0 || o.Latency.Mean < o.Application.Total {
-			t.Errorf("%s in %s: %+v %+v", row.Service, row.Place, o, o.Latency)
-		}
-		if s := row.System; s.CPU == nil || *s.CPU <= 0 {
-			t.Errorf("%s in %s: %+v", row.Service, row.Place, s)
-		}
+	}
+	if values[success] != 100 || values[inService] <= 0 || values[meanLatency] < values[inService] || values["processor time"] <= 0 {
+		t.Errorf("%s in %s at %g: %v", x.name(), x.place, x.rate, values)
+	}
+	if v, has := values["processor time of the neighbour"]; has != (x.Interference > 0) || has && v <= 0 {
+		t.Errorf("beside %s in %s: %v", x.name(), x.place, values)
 	}
 }
 
@@ -85,39 +94,29 @@ func TestRun(t *testing.T) {
 	testenv.Build(t, service, "skerry.dev/skerry/examples/services")
 	kept := 0
 	o := Options{Choice: Choice{CPU: []float64{0.5, 4096}, Rates: []float64{2}, Interference: []float64{0, 0.25}, Pin: []string{PinBoth}}, Places: []string{Bare, "oci"},
-		Warm: 500 * time.Millisecond, Load: 1500 * time.Millisecond, Settle: time.Millisecond, Program: service, Keep: func(*Report) error { kept++; return nil }}
+		Warm: 500 * time.Millisecond, Load: 1500 * time.Millisecond, Settle: time.Millisecond, Program: service, Measuring: report.Measuring{Keep: func(*report.Report) error { kept++; return nil }}}
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != 8 || kept != 8 {
-		t.Fatalf("%d rows, %d kept", len(r.Rows), kept)
+	if kept != 8 || r.Unfinished || r.Rounds != 4 {
+		t.Fatalf("%d kept, %d rounds, unfinished %v", kept, r.Rounds, r.Unfinished)
 	}
-	for _, row := range r.Rows {
-		if row.CPU > 4000 {
-			if !strings.Contains(row.Skip, "needs 4096 processors") {
-				t.Errorf("%+v", row)
+	for _, cpu := range o.CPU {
+		for _, load := range o.Interference {
+			for _, place := range o.Places {
+				x := &row{place: place, Setting: newGroup(Image, cpu, PinBoth, load, "cpu", nil).Setting, rate: 2}
+				if cpu < 4000 {
+					answered(t, r, x)
+				} else if skip := x.ran(r).Skip; !strings.Contains(skip, "needs 4096 processors") {
+					t.Errorf("%+v: %q", x, skip)
+				}
 			}
-			continue
-		}
-		if row.Skip != "" {
-			t.Fatalf("%s: %s", row.Place, row.Skip)
-		}
-		// How long it took is the machine's; that it was answered rightly, and was counted, is not.
-		o := row.Outcome
-		if o.Sent != 3 || o.Success != 100 || o.Application.Total <= 0 || o.Latency.Mean < o.Application.Total {
-			t.Errorf("%s: %+v %+v", row.Place, o, o.Latency)
-		}
-		if n := row.System.Neighbour; (n != nil) != (row.Interference > 0) || n != nil && *n <= 0 {
-			t.Errorf("%s beside %s: %v", row.Place, row.interference(), n)
-		}
-		if s := row.System; s.CPU == nil || *s.CPU <= 0 || s.Throttled == nil {
-			t.Errorf("%s: %+v", row.Place, s)
 		}
 	}
-	late := slices.ContainsFunc(r.Rows, func(row *Row) bool { return row.Outcome != nil && row.Outcome.Invalid != "" }) // a busy machine's generator
-	if len(r.Changes) != 2 && !late {
-		t.Errorf("%+v", r.Changes)
+	const changed = "image, 0.5 CPU: beside cpu 0.25, pin both against alone, pin both"
+	if len(r.Disturbed) == 0 && (r.Find(changed, "mean latency, 2/s", Bare) == nil || r.Find(changed, "mean latency, 2/s", "oci") == nil) { // a busy machine's generator is late
+		t.Error("with a neighbour is not compared with alone")
 	}
 	t.Run("interrupted", func(t *testing.T) { interrupted(t, service) })
 	own := fmt.Sprintf("skerry-bench-%d", os.Getpid()) // other packages' tests make such cgroups, too
@@ -132,13 +131,21 @@ func TestRun(t *testing.T) {
 func interrupted(t *testing.T, service string) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	o := Options{Choice: Choice{CPU: []float64{0.5}, Rates: []float64{2, 4}}, Places: []string{Bare}, Warm: time.Millisecond, Load: 500 * time.Millisecond, Settle: time.Millisecond, Program: service,
-		Keep: func(*Report) error { interrupt(); return nil }}
+		Measuring: report.Measuring{Keep: func(*report.Report) error { interrupt(); return nil }}}
 	r, err := Run(ctx, o)
-	if err != nil || !r.Unfinished || len(r.Rows) != 1 || r.Rows[0].Rate != 2 {
+	rows := func(r *report.Report) (out []int) {
+		for _, rate := range o.Rates {
+			x := &row{place: Bare, Setting: newGroup(Image, 0.5, PinNone, 0, "", nil).Setting, rate: rate}
+			out = append(out, len(x.ran(r).Samples))
+		}
+		return out
+	}
+	if err != nil || !r.Unfinished || !slices.Equal(rows(r), []int{1, 0}) {
 		t.Errorf("%+v %v", r, err)
 	}
 	o.Keep, o.Resume = nil, r
-	if again, err := Run(t.Context(), o); err != nil || again.Unfinished || len(again.Rows) != 2 || again.Rows[0] != r.Rows[0] || again.Rows[1].Outcome == nil || !again.Began.Equal(r.Began) || again.Seconds <= r.Seconds {
+	again, err := Run(t.Context(), o)
+	if err != nil || again.Unfinished || !slices.Equal(rows(again), []int{1, 1}) || !again.Began.Equal(r.Began) || again.Seconds <= r.Seconds || again.Rounds != 2 {
 		t.Errorf("%+v %v", again, err)
 	}
 	o.Load *= 2

@@ -26,19 +26,27 @@ func (o *Outcome) full(rate, p99 float64) string {
 
 // Saturation is where a place is full: it does Low requests per second, and not High. 0 is for an end that was not found.
 type Saturation struct {
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-	P99  float64 `json:"p99"` // ms that an answer in a hundred may take longer than
-	// Tries are the runs of the search; Stopped says why it ended before the ends were close.
-	Tries   []Try  `json:"tries"`
-	Stopped string `json:"stopped,omitempty"`
+	Low, High float64
+	Why       string // why High is too much
+	Stopped   string // why the search ended before the ends were close
 }
 
-// Try is a run of the search.
-type Try struct {
-	Rate    float64 `json:"rate"`
-	Full    string  `json:"full,omitempty"` // why it is too much; empty: it is not
-	Invalid string  `json:"invalid,omitempty"`
+// words tell what was found.
+func (s *Saturation) words() (text string) {
+	switch {
+	case s.Low > 0 && s.High > 0:
+		text = fmt.Sprintf("%g requests per second are done, %g are not (%s)", s.Low, s.High, s.Why)
+	case s.Low > 0:
+		text = fmt.Sprintf("%g requests per second are done", s.Low)
+	case s.High > 0:
+		text = fmt.Sprintf("%g requests per second are not done (%s)", s.High, s.Why)
+	default:
+		text = "not found"
+	}
+	if s.Stopped != "" {
+		text += "; " + s.Stopped
+	}
+	return text
 }
 
 // Rates between which is searched, per second, and how close the ends come: a twentieth, but no less than half a request per second.
@@ -52,22 +60,19 @@ func narrow(low, high float64) bool { return high-low <= max(0.5, 0.05*high) }
 // search finds where a place is full: from start it goes up or down by factors of two to a rate that passes and one that does not,
 // then halves what is between. A run that is invalid is done once more.
 func search(start, p99 float64, run func(rate float64) (Outcome, error)) (s Saturation, err error) {
-	s.P99 = p99
 	try := func(rate float64) (ok bool) {
 		for range 2 {
 			var o Outcome
 			if o, err = run(rate); err != nil {
 				return false
 			}
-			t := Try{Rate: rate, Full: o.full(rate, p99), Invalid: o.Invalid}
-			s.Tries = append(s.Tries, t)
-			if t.Invalid != "" {
+			if o.Invalid != "" {
 				continue
 			}
-			if t.Full == "" {
+			if why := o.full(rate, p99); why == "" {
 				s.Low = rate
 			} else {
-				s.High = rate
+				s.High, s.Why = rate, why
 			}
 			return true
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,9 +16,6 @@ import (
 
 	"skerry.dev/skerry/runtime"
 )
-
-// events of perf that the thesis counted.
-const events = "cycles,instructions,context-switches,cpu-migrations,cache-references,cache-misses"
 
 // watch follows the machine during a load.
 type watch struct {
@@ -38,7 +36,7 @@ func newWatch() *watch {
 		w.missing = append(w.missing, "cycles, instructions, context switches, migrations, cache misses: perf is not installed")
 		return w
 	}
-	w.perf = exec.Command(path, "stat", "-a", "-x,", "-e", events)
+	w.perf = exec.Command(path, "stat", "-a", "-x,", "-e", strings.Join(counters(), ","))
 	w.perf.Stderr = &w.counts
 	if err := w.perf.Start(); err != nil {
 		w.missing, w.perf = append(w.missing, "perf does not start: "+err.Error()), nil
@@ -47,12 +45,10 @@ func newWatch() *watch {
 }
 
 // end stops counting.
-func (w *watch) end(s *System) error {
-	if now := pressure(); len(w.pressure) > 0 {
-		s.Pressure = map[string]float64{}
-		for k, v := range w.pressure {
-			s.Pressure[k] = now[k] - v
-		}
+func (w *watch) end(system map[string]float64) error {
+	now := pressure()
+	for k, v := range w.pressure {
+		system["pressure, "+k] = now[k] - v
 	}
 	if w.perf == nil {
 		return nil
@@ -61,8 +57,8 @@ func (w *watch) end(s *System) error {
 		return err
 	}
 	_ = w.perf.Wait() // it ends by the signal, or with what is in counts
-	var missing []string
-	s.Counters, missing = parsePerf(w.counts.String())
+	counted, missing := parsePerf(w.counts.String())
+	maps.Copy(system, counted)
 	w.missing = append(w.missing, missing...)
 	return nil
 }
@@ -91,7 +87,7 @@ func parsePerf(text string) (counters map[string]float64, missing []string) {
 // pressure is how long some task of the machine has waited for each resource since it was started, in ms.
 func pressure() map[string]float64 {
 	out := map[string]float64{}
-	for _, name := range []string{"cpu", "memory", "io"} {
+	for _, name := range pressures() {
 		text, err := os.ReadFile(filepath.Join("/proc/pressure", name))
 		if err != nil {
 			continue
@@ -106,16 +102,13 @@ func pressure() map[string]float64 {
 }
 
 // used tells what a service used between two looks.
-func (s *System) used(before, after runtime.Stats, cpu float64) {
-	share := percent(before, after, cpu)
-	throttled, waiting := ms(after.Throttled-before.Throttled), ms(after.Waiting-before.Waiting)
-	s.CPU, s.Throttled = &share, &throttled
-	if waiting >= 0 { // threads that have ended may have taken theirs with them
-		s.Waiting = &waiting
+func used(system map[string]float64, before, after runtime.Stats, cpu float64) {
+	system["processor time"], system["throttled"] = percent(before, after, cpu), ms(after.Throttled-before.Throttled)
+	if waiting := ms(after.Waiting - before.Waiting); waiting >= 0 { // threads that have ended may have taken theirs with them
+		system["waiting for a processor"] = waiting
 	}
 	if n := after.Periods - before.Periods; n > 0 {
-		periods := 100 * float64(after.ThrottledPeriods-before.ThrottledPeriods) / float64(n)
-		s.Periods = &periods
+		system["periods throttled"] = 100 * float64(after.ThrottledPeriods-before.ThrottledPeriods) / float64(n)
 	}
 }
 
@@ -163,21 +156,14 @@ func stay(cpus []int, nice int) error {
 	return nil
 }
 
-// sample looks at a service until ctx ends, at each of some moments, and gives the processor time between them in percent of its limit.
-type sampler struct {
-	at  []float64
-	cpu []float64
-}
-
-func (s *sampler) run(ctx context.Context, t task, first runtime.Stats, cpu float64, tick func() bool) {
-	last := first
+// sampled looks at a service at each tick, and gives the processor time between them in percent of its limit.
+func sampled(ctx context.Context, t task, last runtime.Stats, cpu float64, tick func() bool) (out []float64) {
 	for tick() {
 		now, err := t.stats(ctx)
 		if err != nil {
-			return
+			break
 		}
-		s.at = append(s.at, now.At.Sub(first.At).Seconds())
-		s.cpu = append(s.cpu, percent(last, now, cpu))
-		last = now
+		out, last = append(out, percent(last, now, cpu)), now
 	}
+	return out
 }

@@ -7,13 +7,7 @@ import (
 	"skerry.dev/skerry/bench/published"
 )
 
-// Beside is what 002 claims of an orchestrator: so many times, or per cent, against another.
-type Beside struct {
-	System string            `json:"system"` // as an adapter of it is called
-	Claim  string            `json:"claim"`  // in words
-	Figure *published.Figure `json:"figure"`
-}
-
+// claim ties a row of 002 to a metric.
 type claim struct {
 	metric     string
 	replicas   int
@@ -35,24 +29,22 @@ func claims() []claim {
 	}
 }
 
-// beside finds what was published for a row.
-func beside(set *published.Set, metric string, replicas int) (out []Beside) {
+// beside says what was published of a metric: words of figures and prose of 002, from its machines.
+func beside(set *published.Set, metric string, replicas int) string {
+	var out []string
 	for _, c := range claims() {
-		if c.metric != metric || c.replicas != replicas {
-			continue
-		}
-		for _, f := range set.Find(published.Query{Document: "002", Table: c.table, Row: c.row}) {
-			out = append(out, Beside{c.system, fmt.Sprintf(c.words, f.Words()), f})
+		if c.metric == metric && c.replicas == replicas {
+			out = append(out, c.text(set))
 		}
 	}
-	return out
+	return strings.Join(out, "; ")
 }
 
-// told says what was published in a few words.
-func told(list []Beside) string {
-	var words []string
-	for _, b := range list {
-		words = append(words, fmt.Sprintf("%s: %s (%s)", b.System, b.Claim, b.Figure.Table))
+// text is a claim in words.
+func (c *claim) text(set *published.Set) string {
+	var out []string
+	for _, f := range set.Find(published.Query{Document: "002", Table: c.table, Row: c.row}) {
+		out = append(out, fmt.Sprintf("%s: %s (%s)", c.system, fmt.Sprintf(c.words, f.Words()), c.table))
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(out, "; ")
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"skerry.dev/skerry/bench/report"
 )
 
 // cannotHere is the exit status by which an adapter says that something cannot be done here, with the reason on its standard error.
@@ -27,10 +29,11 @@ const lingering = 2 * time.Second
 
 // adapter is one that takes part.
 type adapter struct {
-	Adapter
-	file    string
-	timeout time.Duration  // of each of deploy, wait and delete
-	cannot  map[int]string // sizes that it cannot do here, and why
+	report.Place        // Text is its version
+	unwatched    string // why its processes are not measured
+	file         string
+	timeout      time.Duration  // of each of deploy, wait and delete
+	cannot       map[int]string // sizes that it cannot do here, and why
 }
 
 // bounded keeps what is printed up to a size, and refuses more.

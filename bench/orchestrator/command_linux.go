@@ -2,13 +2,11 @@ package orchestrator
 
 import (
 	"context"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/report"
 )
 
@@ -21,7 +19,7 @@ const (
 // Command gives `skerry bench orchestrator`.
 func Command() *cobra.Command {
 	var opt Options
-	saved := report.Saved[Report]{Ways: map[string]func(*Report, io.Writer) error{"table": (*Report).WriteTable, "json": (*Report).WriteJSON}}
+	var saved report.Saved
 	cmd := &cobra.Command{
 		Use: "orchestrator --adapter FILE", Short: "Measure orchestrators side by side", Args: cobra.NoArgs,
 		Long: `Measure orchestrators side by side: the time until a deployment is ready and until it is gone, and the processor time and
@@ -45,14 +43,9 @@ round. Reading the memory of other users' processes needs root.`,
 					opt.Sizes = slices.DeleteFunc(opt.Sizes, func(n int) bool { return n > quickReplicas })
 				}
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[Report]) (*Report, error) {
-				opt.Keep, opt.Progress, opt.Quiet = m.Keep, m.Progress, m.Quiet
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
+				opt.Measuring = m
 				return Run(ctx, opt)
-			}, func(ctx context.Context, r *Report) error {
-				if r.Done == 0 && ctx.Err() != nil {
-					return skerry.Errorf(skerry.CodeUnavailable, "no round was completed")
-				}
-				return nil
 			})
 		},
 	}

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"fmt"
 	"strings"
 
 	"skerry.dev/skerry/bench/published"
@@ -12,13 +11,13 @@ func LabParts() []string {
 	return []string{"deploy", "delay", "loss", "stress", "sizes", "messages", "failover", "clusters", "crowded", "uncrowded"}
 }
 
-// labBeside finds what 002 claims of something like a row. Its text compares alone; what is not compared there
+// labBeside says what 002 claims of something like a figure. Its text compares alone; what is not compared there
 // (failover, clusters) has nothing.
-func labBeside(set *published.Set, part, setting, metric string) (out []Beside) {
+func labBeside(set *published.Set, part, setting, metric string) string {
+	var out []string
 	add := func(system, table, row, words string) {
-		for _, f := range set.Find(published.Query{Document: "002", Table: table, Row: row}) {
-			out = append(out, Beside{system, fmt.Sprintf(words, f.Words()), f})
-		}
+		c := claim{system: system, table: table, row: row, words: words}
+		out = append(out, c.text(set))
 	}
 	switch {
 	case part == "deploy" && metric == "ready":
@@ -44,5 +43,5 @@ func labBeside(set *published.Set, part, setting, metric string) (out []Beside) 
 	case (part == "messages" || part == "stress") && (metric == "worker.messages" || metric == "cluster.messages"):
 		add("k3s", "figure 11", "K3s, of Oakestra", "%s times as many as oakestra")
 	}
-	return out
+	return strings.Join(out, "; ")
 }

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -13,15 +12,10 @@ import (
 	"skerry.dev/skerry/bench/report"
 )
 
-// labOutputs is a table of the ways to write a report.
-var labOutputs = map[string]func(*LabReport, io.Writer) error{"table": (*LabReport).WriteTable, "json": (*LabReport).WriteJSON,
-	"csv": (*LabReport).WriteCSV, "html": (*LabReport).WriteHTML}
-
 // labCommand gives `skerry bench orchestrator lab`.
 func labCommand() *cobra.Command {
 	var o LabOptions
-	var show string
-	saved := report.Saved[LabReport]{Read: ReadLabReport, Ways: labOutputs, Drawings: (*LabReport).Drawings, SVG: "svg"}
+	saved := report.Saved{Resumes: true}
 	cmd := &cobra.Command{
 		Use: "lab", Short: "Measure Skerry's own orchestration in labs on this machine", Args: cobra.NoArgs,
 		Long: `Measure Skerry's own orchestration, as in section 5 of the Oakestra paper (002). Root, clusters and workers are real processes,
@@ -42,22 +36,15 @@ each in a host of a lab (network namespaces, see skerry lab), and instances are 
             without profiles, and with those that skerry worker profile takes there
   uncrowded the same without neighbours
 
-All settings take turns in each round. The report contains medians, means with their spread, and ratios to the first setting,
-together with the figures of 002. --out saves it after each cell: Ctrl-C takes the labs down and loses only the present cell, and
+All settings take turns in each round. The report contains medians with their intervals, and ratios to the first setting, together
+with the figures of 002. --out saves it after each cell: Ctrl-C takes the labs down and loses only the present cell, and
 --resume continues from the file. It compiles its HTTP server from this source tree, so run it in a checkout, or use --service.
 It needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
-		Example: "  skerry bench orchestrator lab --quick --rounds 3 --out lab.json\n  skerry bench orchestrator lab --only deploy,messages --workers 2,6,10\n  skerry bench orchestrator lab --resume lab.json --quick --rounds 5 --out lab.json\n  skerry bench orchestrator lab --show lab.json -o html > lab.html",
+		Example: "  skerry bench orchestrator lab --quick --rounds 3 --out lab.json\n  skerry bench orchestrator lab --only deploy,messages --workers 2,6,10\n  skerry bench orchestrator lab --resume lab.json --quick --rounds 5 --out lab.json\n  skerry bench report lab.json -o html > lab.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := saved.Check()
 			if err != nil {
 				return err
-			}
-			if show != "" {
-				r, err := saved.Load(show)
-				if err != nil {
-					return err
-				}
-				return saved.Write(cmd.Context(), r, cmd.OutOrStdout())
 			}
 			if os.Geteuid() != 0 {
 				return skerry.Errorf(skerry.CodeForbidden, "bench orchestrator lab makes namespaces and cgroups and needs root")
@@ -68,10 +55,10 @@ It needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
 			if o.Program, err = os.Executable(); err != nil {
 				return err
 			}
-			return saved.Run(cmd, func(ctx context.Context, m report.Measuring[LabReport]) (*LabReport, error) {
-				o.Resume, o.Keep, o.Progress, o.Quiet = m.Resume, m.Keep, m.Progress, m.Quiet
+			return saved.Run(cmd, func(ctx context.Context, m report.Measuring) (*report.Report, error) {
+				o.Measuring = m
 				return RunLab(ctx, o)
-			}, nil)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -94,7 +81,6 @@ It needs root, an OCI runtime and, for delay and loss, NFQUEUE.`,
 	fs.IntVar(&o.ProfileRounds, "profile-rounds", 3, "number of rounds of a profile")
 	fs.StringVar(&o.Service, "service", "", "program of the instances, static (default: compiled from bench/answer)")
 	saved.Add(fs, "cell")
-	fs.StringVar(&show, "show", "", "show this report again instead of measuring")
 	return cmd
 }
 

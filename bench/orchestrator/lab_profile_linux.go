@@ -42,6 +42,9 @@ const (
 	profileFile = "profile.json"
 )
 
+// The figure that keeps the rate of the parts crowded and uncrowded.
+const sentGroup, sentName = "crowded and uncrowded", "requests that are sent to each instance"
+
 // images are the programs of the parts that send requests.
 type images struct {
 	service, neighbour string
@@ -89,7 +92,7 @@ func (m *labRun) profiled(ctx context.Context, fed *federation, crowded, known b
 	}
 	name := m.fresh()
 	defer func() { err = errors.Join(err, fed.remove(context.WithoutCancel(ctx), name)) }()
-	if _, err := fed.apply(ctx, name, imagingManifest(name, m.r.Rate), imagingReplicas, m.o.Timeout); err != nil {
+	if _, err := fed.apply(ctx, name, imagingManifest(name, m.rate), imagingReplicas, m.o.Timeout); err != nil {
 		return nil, err
 	}
 	list, err := fed.instances(ctx, name)
@@ -104,7 +107,7 @@ func (m *labRun) profiled(ctx context.Context, fed *federation, crowded, known b
 			values["on.slow"] += 100 / float64(len(list))
 		}
 	}
-	o, err := interference.Drive{Rate: m.r.Rate * float64(len(to)), Warm: m.o.Load / 5, Load: m.o.Load, Timeout: answerTime,
+	o, err := interference.Drive{Rate: m.rate * float64(len(to)), Warm: m.o.Load / 5, Load: m.o.Load, Timeout: answerTime,
 		Sums: m.images.sums}.Run(ctx, to)
 	if err != nil {
 		return nil, err
@@ -154,7 +157,7 @@ func (m *labRun) measure(ctx context.Context, fed *federation, crowded bool) err
 	for _, host := range fed.l.Names(lab.RoleWorker) {
 		dir, oci := filepath.Join(fed.l.Data, host), wire.RuntimeProfile{}
 		for range profileTries {
-			m.o.Progress("measuring the runtimes of " + host)
+			m.o.Say("measuring the runtimes of %s", host)
 			var err error
 			if oci, err = m.takeProfile(ctx, fed, host, dir); err != nil {
 				return err
@@ -167,11 +170,22 @@ func (m *labRun) measure(ctx context.Context, fed *federation, crowded bool) err
 		if took[host], err = os.ReadFile(filepath.Join(dir, profileFile)); err != nil {
 			return err
 		}
-		m.r.Profiles = append(m.r.Profiles, LabProfile{Crowded: crowded, Host: host, Rate: oci.Rate, Share: oci.Share, Spread: oci.Spread})
-		if host != workerHost(0, 0) && m.r.Rate == 0 {
-			if m.r.Rate = math.Round(100*m.o.Expect*saturation(oci)) / 100; m.r.Rate == 0 {
+		group := "profiles of the workers, " + map[bool]string{true: "crowded", false: "uncrowded"}[crowded]
+		for _, x := range []struct {
+			name, unit string
+			v          float64
+		}{{"rate", "1/s", oci.Rate}, {"share", "of a processor", oci.Share}, {"spread", "of the rate", oci.Spread}} {
+			f := m.r.Figure(group, x.name, host)
+			f.Unit = x.unit
+			m.r.Add(f, x.v)
+		}
+		if host != workerHost(0, 0) && m.rate == 0 {
+			if m.rate = math.Round(100*m.o.Expect*saturation(oci)) / 100; m.rate == 0 {
 				return fmt.Errorf("how fast %s is could not be measured: its rounds are %.0f %% apart", host, 100*oci.Spread)
 			}
+			sent := m.r.Figure(sentGroup, sentName, "")
+			sent.Unit = "1/s"
+			m.r.Add(sent, m.rate)
 		}
 	}
 	fed.profiles[crowded] = took

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/spec"
@@ -44,14 +42,8 @@ type LabOptions struct {
 	ProfileRounds int
 	// Expect is the share of what an instance bears on the worker without neighbours, by that one's profile, that is expected of it, and sent.
 	Expect float64
-	// Resume is a report to go on from; nil: none.
-	Resume *LabReport
-	// Quiet waits for a quiet machine before the first cell and after each; nil: it does not wait.
-	Quiet *quiet.Watch
-	// Progress is told what is being done; Keep is given the report after each cell. Both may be nil.
-	Progress func(string)
-	Keep     func(*LabReport) error
-	Lab      lab.Options
+	Lab    lab.Options
+	report.Measuring
 }
 
 func (o *LabOptions) wants(part string) bool {
@@ -106,13 +98,15 @@ func (o *LabOptions) check() error {
 
 // labRun is a benchmark under way.
 type labRun struct {
-	o       LabOptions
-	r       *LabReport
-	dir     string
-	service string
-	images  images
-	open    map[plan]*federation
-	next    int
+	o         LabOptions
+	r         *report.Report
+	published *published.Set
+	rate      float64 // what is expected of each instance in crowded and uncrowded, and sent, in requests per second; 0: not yet known
+	dir       string
+	service   string
+	images    images
+	open      map[plan]*federation
+	next      int
 }
 
 // fresh gives a name that nothing had before.
@@ -123,29 +117,19 @@ func (m *labRun) fresh() string {
 
 // RunLab measures Skerry, with its real processes in labs on this machine. When ctx ends it takes the labs down, and
 // returns what there is without an error.
-func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
+func RunLab(ctx context.Context, o LabOptions) (_ *report.Report, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
-	set, err := published.Load()
-	if err != nil {
+	m := &labRun{o: o, open: map[plan]*federation{}, r: report.New("orchestrator lab", "What orchestration costs", o.words())}
+	m.r.Baseline = report.FirstPlace
+	if m.published, err = published.Load(); err != nil {
 		return nil, err
 	}
-	m := &labRun{o: o, open: map[plan]*federation{}, r: &LabReport{Schema: LabSchema, Began: time.Now().UTC().Truncate(time.Second),
-		Machine: report.MachineFacts(), Quick: o.Quick,
-		Rounds: o.Rounds, Window: o.Window.Seconds(), Timeout: o.Timeout.Seconds(), Load: o.Load.Seconds(), Expect: o.Expect}}
-	if was := o.Resume; was != nil {
-		if was.Window != m.r.Window || was.Timeout != m.r.Timeout || was.Quick != o.Quick || was.Load != m.r.Load || was.Expect != o.Expect {
-			return nil, skerry.Errorf(skerry.CodeConflict, "the report to go on from has a window of %g s, a limit of %g s, loads of %g s, %g of what is borne expected and quick %v, and this run others", was.Window, was.Timeout, was.Load, was.Expect, was.Quick)
-		}
-		if len(was.Cells) > 0 {
-			m.r.Began, m.r.Cells, m.r.Noise, m.r.Rate, m.r.Profiles = was.Began, slices.Clone(was.Cells), was.Noise, was.Rate,
-				slices.Clone(was.Profiles)
-			o.Quiet.Resume(was.Quiet)
-		}
+	m.r.Note("All hosts share this machine, so what processors limit is slower here than on as many machines.")
+	m.r.Note("What is published is of other systems on other machines, by comparisons alone: document 002 prints no absolute times.")
+	if o.Quick {
+		m.r.Note("Quick: fewer settings and shorter windows than a report to be quoted has.")
 	}
 	if m.dir, err = os.MkdirTemp("", "skerry-bench-lab-"); err != nil {
 		return nil, err
@@ -159,46 +143,58 @@ func RunLab(ctx context.Context, o LabOptions) (_ *LabReport, err error) {
 			err = errors.Join(err, f.close())
 		}
 	}()
+	for _, s := range o.steps() {
+		if !slices.ContainsFunc(m.r.Places, func(p report.Place) bool { return p.Name == s.setting }) {
+			m.r.Places = append(m.r.Places, report.Place{Name: s.setting}) // rounds begin elsewhere; this is the order of the plan
+		}
+	}
+	if err := m.r.Continue(o.Measuring); err != nil {
+		return nil, err
+	}
+	if f := m.r.Find(sentGroup, sentName, ""); f != nil && len(f.Samples) > 0 {
+		m.rate = f.Samples[0]
+	}
 	steps, err := m.held(o.steps())
 	if err != nil {
 		return nil, err
 	}
-	interrupted := func() (*LabReport, error) {
-		m.r.Unfinished, m.r.Quiet = true, o.Quiet.Record()
-		m.r.fold(set)
-		return m.r, nil
+	if err = o.Quiet.Begin(ctx); err == nil {
+		err = m.rounds(ctx, steps)
 	}
-	if err := o.Quiet.Begin(ctx); err != nil {
-		return interrupted()
+	if ctx.Err() != nil {
+		err = nil // what is complete is told
 	}
-	began := time.Now()
-	before := 0.0
-	if o.Resume != nil {
-		before = o.Resume.Seconds
+	m.r.Finish(ctx, o.Measuring)
+	return m.r, err
+}
+
+// words are the options that change what figures mean.
+func (o *LabOptions) words() string {
+	text := fmt.Sprintf("--window %v --timeout %v --load %v --expect %g", o.Window, o.Timeout, o.Load, o.Expect)
+	if o.Quick {
+		text = "--quick " + text
 	}
-	for round := 1; round <= o.Rounds; round++ {
+	return text
+}
+
+func (m *labRun) rounds(ctx context.Context, steps []step) error {
+	last := m.r.Rounds
+	for round := range m.o.Rounds {
+		m.r.Rounds = round
 		for i := range steps {
-			s := steps[(i+round-1)%len(steps)] // another begins in each round
-			if m.has(s, round) {
+			s := steps[(i+round)%len(steps)] // another begins in each round
+			if m.has(s) {
 				continue
 			}
-			o.Progress(fmt.Sprintf("round %d of %d: %s: %s", round, o.Rounds, s.part, s.setting))
-			cell := m.cell(ctx, s, round)
-			if ctx.Err() != nil {
-				return interrupted()
-			}
-			m.r.Cells, m.r.Quiet = append(m.r.Cells, cell), o.Quiet.Record()
-			m.r.Seconds = before + time.Since(began).Seconds()
-			m.r.fold(set)
-			if o.Keep != nil {
-				if err := o.Keep(m.r); err != nil {
-					return nil, err
-				}
+			m.o.Say("round %d of %d: %s: %s", round+1, m.o.Rounds, s.part, s.setting)
+			err := m.r.Part(ctx, m.o.Measuring, s.part, s.setting, func() (string, error) { m.cell(ctx, s); return "", ctx.Err() })
+			if err != nil {
+				return err
 			}
 		}
 	}
-	m.r.fold(set)
-	return m.r, nil
+	m.r.Rounds = max(last, m.o.Rounds)
+	return nil
 }
 
 // held leaves out the settings that this machine cannot hold, which the report tells. Where that is all, it is an error.
@@ -209,8 +205,7 @@ func (m *labRun) held(steps []step) (out []step, first error) {
 				if first == nil {
 					first = fmt.Errorf("%s, %s: %w", s.part, s.setting, err)
 				}
-				e := skerry.AsError(err)
-				m.r.NotRun = append(m.r.NotRun, LabNotRun{s.part, s.setting, e.Code, e.Message})
+				m.r.Figure(s.part, "ready", s.setting).Skip = skerry.AsError(err).Message
 				continue
 			}
 		}
@@ -222,30 +217,29 @@ func (m *labRun) held(steps []step) (out []step, first error) {
 	return out, first
 }
 
-func (m *labRun) has(s step, round int) bool {
-	return slices.ContainsFunc(m.r.Cells, func(c LabCell) bool { return c.Part == s.part && c.Setting == s.setting && c.Round == round })
+// has reports whether the present round has a step already, measured or failed.
+func (m *labRun) has(s step) bool {
+	round := m.r.Rounds + 1
+	return slices.ContainsFunc(m.r.Figures, func(f *report.Figure) bool {
+		return f.Group == s.part && f.Place == s.setting && slices.Contains(f.Rounds, round)
+	}) || slices.ContainsFunc(m.r.Failed, func(f report.Mark) bool { return f.Round == round && f.Group == s.part && f.Place == s.setting })
 }
 
-// cell does a step once, and sees whether others came. What fails is taken down, so that the next finds nothing of it.
-func (m *labRun) cell(ctx context.Context, s step, round int) LabCell {
-	c := LabCell{Part: s.part, Setting: s.setting, Round: round}
+// cell does a step once. What fails is taken down, so that the next finds nothing of it.
+func (m *labRun) cell(ctx context.Context, s step) {
+	var values map[string]float64
 	f, err := m.federation(ctx, s.plan)
 	if err == nil {
-		if c.Values, err = s.do(ctx, m, f); err != nil {
-			c.Values = nil
+		if values, err = s.do(ctx, m, f); err != nil {
 			delete(m.open, s.plan)
 			err = errors.Join(err, f.close())
 		}
 	}
 	if err != nil {
-		c.Failed = reason(strings.ReplaceAll(err.Error(), "\n", "; "))
+		m.r.Fail(s.part, s.setting, reason(strings.ReplaceAll(err.Error(), "\n", "; ")))
+		return
 	}
-	if ctx.Err() == nil {
-		if c.Disturbed, err = m.o.Quiet.Round(ctx); err != nil {
-			c.Failed = cmp.Or(c.Failed, reason(err.Error()))
-		}
-	}
-	return c
+	cellFigures(m.r, m.published, s.part, s.setting, values)
 }
 
 // federation gives one of a plan; those of a benchmark stay until its end.
@@ -253,7 +247,7 @@ func (m *labRun) federation(ctx context.Context, p plan) (*federation, error) {
 	if f := m.open[p]; f != nil {
 		return f, nil
 	}
-	m.o.Progress(fmt.Sprintf("starting a root with %d clusters of %d workers", p.clusters, p.workers))
+	m.o.Say("starting a root with %d clusters of %d workers", p.clusters, p.workers)
 	m.next++
 	o := m.o.Lab
 	o.Binary = m.o.Program

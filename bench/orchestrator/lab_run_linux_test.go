@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/lab"
 	"skerry.dev/skerry/spec"
@@ -32,26 +33,37 @@ func TestLabProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"crowded"}, Workers: []int{1}, StressWorkers: 1, Window: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
-		Program: testenv.Program(t), Progress: func(s string) { t.Log(s) }, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
+		Program: testenv.Program(t), Measuring: report.Measuring{Progress: func(s string) { t.Log(s) }}, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
 	r, err := RunLab(t.Context(), o)
-	if err != nil || len(r.Cells) != 2 || len(r.Profiles) != 2 || r.Rate <= 0 {
+	if err != nil || len(r.Failed) > 0 {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	clear := map[string]bool{} // by host
-	for _, p := range r.Profiles {
-		if p.Rate <= 0 || p.Share <= 0 || p.Spread != 0 || !p.Crowded {
-			t.Errorf("%+v", p)
+	value := func(group, name, place string) float64 {
+		f := r.Find(group, name, place)
+		if f == nil || len(f.Samples) != 1 {
+			t.Fatalf("%s, %s in %s is %+v", group, name, place, f)
 		}
-		s := spec.ServiceSpec{ExpectedRate: r.Rate, Resources: spec.Resources{CPU: 1000 * imagingCPU}}
-		clear[p.Host] = r.Rate <= 1.1*s.ClearShare()*saturation(wire.RuntimeProfile{CPU: 1, Rate: p.Rate, Share: p.Share}) // costs count in steps
+		return f.Samples[0]
 	}
-	t.Log(clear, r.Profiles, r.Rate)
-	for _, c := range r.Cells {
-		if c.Failed != "" || c.Values["p99"] <= 0 || c.Values["unanswered"] >= 100 {
-			t.Errorf("%+v", c)
+	rate := value(sentGroup, sentName, "")
+	clear := map[string]bool{} // by host
+	for _, host := range []string{workerHost(0, 0), workerHost(0, 1)} {
+		const group = "profiles of the workers, crowded"
+		p := wire.RuntimeProfile{CPU: 1, Rate: value(group, "rate", host), Share: value(group, "share", host)}
+		if p.Rate <= 0 || p.Share <= 0 || value(group, "spread", host) != 0 {
+			t.Errorf("the profile of %s is %+v", host, p)
 		}
-		if on := c.Values["on.slow"]; c.Setting == "by profile" && clear[workerHost(0, 1)] && !clear[workerHost(0, 0)] && on != 0 || c.Setting != "by profile" && on != 50 {
-			t.Errorf("%s: %g %% of the instances are on the crowded worker", c.Setting, on)
+		s := spec.ServiceSpec{ExpectedRate: rate, Resources: spec.Resources{CPU: 1000 * imagingCPU}}
+		clear[host] = rate <= 1.1*s.ClearShare()*saturation(p) // costs count in steps
+	}
+	t.Log(clear, rate)
+	for _, setting := range []string{"without profiles", "by profile"} {
+		if value("crowded", "p99", setting) <= 0 || value("crowded", "unanswered", setting) >= 100 {
+			t.Errorf("%s: %g ms, %g %% unanswered", setting, value("crowded", "p99", setting), value("crowded", "unanswered", setting))
+		}
+		on := value("crowded", "on.slow", setting)
+		if setting == "by profile" && clear[workerHost(0, 1)] && !clear[workerHost(0, 0)] && on != 0 || setting != "by profile" && on != 50 {
+			t.Errorf("%s: %g %% of the instances are on the crowded worker", setting, on)
 		}
 	}
 	if names, err := lab.List(o.Lab); err != nil || len(names) > 0 {
@@ -103,10 +115,10 @@ func TestLabRoom(t *testing.T) {
 	if err := thisMachine().holds(1); err != nil {
 		t.Error(err)
 	}
-	m := &labRun{r: &LabReport{}}
+	m := &labRun{r: report.New("orchestrator lab", "", "")}
 	fits, full := step{part: "stress", setting: "1"}, step{part: "stress", setting: "2", holds: func() error { return r.holds(101) }}
-	if left, err := m.held([]step{fits, full}); err != nil || len(left) != 1 || left[0].setting != "1" || len(m.r.NotRun) != 1 || m.r.NotRun[0].Code != skerry.CodeFull {
-		t.Errorf("%v, %v, %+v", left, err, m.r.NotRun)
+	if left, err := m.held([]step{fits, full}); err != nil || len(left) != 1 || left[0].setting != "1" || !strings.Contains(m.r.Find("stress", "ready", "2").Skip, "neighbours") {
+		t.Errorf("%v, %v, %+v", left, err, m.r.Figures[0])
 	}
 	if _, err := m.held([]step{full}); skerry.AsError(err).Code != skerry.CodeFull {
 		t.Errorf("nothing is held: %v", err)
@@ -129,32 +141,49 @@ func TestLabRun(t *testing.T) {
 	program := testenv.Program(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	o := LabOptions{Rounds: 1, Quick: true, Only: []string{"deploy", "delay", "stress", "sizes"}, Workers: []int{2}, Delays: []time.Duration{20 * time.Millisecond}, Stress: []int{3}, Sizes: []string{"S"}, Sized: 1, StressWorkers: 2, Window: time.Second, Settle: time.Second, Timeout: time.Minute, Load: time.Second, Expect: 0.5, ProfileRounds: 1,
-		Program: program, Progress: func(s string) { t.Log(s) }, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
-	o.Keep = func(*LabReport) error { cancel(); return nil } // after the first cell
+		Program: program, Measuring: report.Measuring{Progress: func(s string) { t.Log(s) }}, Lab: lab.Options{Dir: filepath.Join(dir, "r"), Data: filepath.Join(dir, "d")}}
+	o.Keep = func(*report.Report) error { cancel(); return nil } // after the first cell
 	r, err := RunLab(ctx, o)
-	if err != nil || !r.Unfinished || len(r.Cells) != 1 || r.Cells[0].Failed != "" || r.Cells[0].Values["ready"] <= 0 {
+	if err != nil || !r.Unfinished || len(r.Failed) > 0 || len(r.Figures) != 1 || len(r.Figures[0].Samples) != 1 || r.Figures[0].Samples[0] <= 0 {
 		t.Fatalf("%v, %+v", err, r)
 	}
+	first := r.Figures[0].Samples[0]
 	if names, err := lab.List(o.Lab); err != nil || len(names) > 0 {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
 	o.Keep, o.Resume = nil, r
 	again, err := RunLab(t.Context(), o)
-	if err != nil || again.Unfinished || len(again.Cells) != 5 || again.Cells[0].Values["ready"] != r.Cells[0].Values["ready"] {
+	if err != nil || again.Unfinished || len(again.Failed) > 0 || again.Rounds != 1 || again.Figures[0].Samples[0] != first {
 		t.Fatalf("%v, %+v", err, again)
 	}
-	for _, c := range again.Cells {
-		if ready := c.Values["ready"] > 0; c.Failed != "" || c.Part != "stress" && !ready {
-			t.Errorf("%+v", c)
+	cells := map[string]map[string]float64{}
+	for _, f := range again.Figures {
+		at := f.Group + ": " + f.Place
+		if cells[at] == nil {
+			cells[at] = map[string]float64{}
+		}
+		if len(f.Samples) != 1 {
+			t.Errorf("%s, %s has %v", at, f.Name, f.Samples)
+			continue
+		}
+		cells[at][f.Name] = f.Samples[0]
+	}
+	if len(cells) != 5 {
+		t.Errorf("%d cells: %v", len(cells), cells)
+	}
+	for at, values := range cells {
+		stress := strings.HasPrefix(at, "stress")
+		if !stress && values["ready"] <= 0 {
+			t.Errorf("%s: %v", at, values)
 		}
 		for _, metric := range []string{"all.ready", "ask", "worker.messages", "cluster.messages", "deploy.worker.cpu", "root.memory", "cluster.memory", "worker.memory"} {
-			if c.Part == "stress" && c.Values[metric] <= 0 {
-				t.Errorf("%s is %g", metric, c.Values[metric])
+			if stress && values[metric] <= 0 {
+				t.Errorf("%s is %g", metric, values[metric])
 			}
 		}
 	}
 	o.Window *= 2
-	if _, err := RunLab(t.Context(), o); err == nil {
-		t.Error("a report with another window was gone on from")
+	if _, err := RunLab(t.Context(), o); skerry.AsError(err) == nil || skerry.AsError(err).Code != skerry.CodeConflict {
+		t.Errorf("a report with another window was continued: %v", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/bench/published"
-	"skerry.dev/skerry/bench/quiet"
 	"skerry.dev/skerry/bench/report"
 )
 
@@ -24,11 +23,7 @@ type Options struct {
 	Watch    time.Duration // of processes at rest
 	Timeout  time.Duration // of each step of an adapter, at least a second
 	Quick    bool          // told in the report
-	// Quiet waits for a quiet machine before the first round and after each; nil: it does not wait.
-	Quiet *quiet.Watch
-	// Progress is told what is being done; Keep is given the report after each round. Both may be nil.
-	Progress func(string)
-	Keep     func(*Report) error
+	report.Measuring
 }
 
 // maxReplicas bounds a deployment.
@@ -59,34 +54,31 @@ func (o *Options) check() error {
 // runner is a benchmark under way.
 type runner struct {
 	o    Options
-	r    *Report
+	r    *report.Report
+	set  *published.Set
 	all  []*adapter
 	name string // of what is deployed, with a number behind
 	next int
 }
 
 // Run measures. When ctx ends it removes what is deployed, and returns what is complete without an error.
-func Run(ctx context.Context, opt Options) (*Report, error) {
+func Run(ctx context.Context, opt Options) (*report.Report, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
-	}
-	if opt.Progress == nil {
-		opt.Progress = func(string) {}
 	}
 	set, err := published.Load()
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	m := &runner{o: opt, name: "bench-" + strconv.FormatInt(began.Unix(), 36),
-		r: &Report{Schema: Schema, Began: began.UTC(), Machine: report.MachineFacts(),
-			Quick: opt.Quick, Image: opt.Image, Sizes: opt.Sizes, Rounds: opt.Rounds, Watch: opt.Watch.Seconds()}}
+	m := &runner{o: opt, set: set, name: "bench-" + strconv.FormatInt(time.Now().Unix(), 36),
+		r: report.New("orchestrator", "Orchestrators side by side", opt.words())}
+	m.r.Note("What is published comes from figures and prose of document 002, and from its machines; it was not measured here.")
 	for _, file := range opt.Adapters {
 		path, err := filepath.Abs(file) // a bare name is a file here, not a command
 		if err != nil {
 			return nil, err
 		}
-		a := &adapter{Adapter: Adapter{Name: nameOf(file)}, file: path, timeout: opt.Timeout, cannot: map[int]string{}}
+		a := &adapter{Place: report.Place{Name: nameOf(file)}, file: path, timeout: opt.Timeout, cannot: map[int]string{}}
 		if slices.ContainsFunc(m.all, func(b *adapter) bool { return a.Name == b.Name }) {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "two adapters are called %s", a.Name)
 		}
@@ -95,49 +87,44 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 	for _, a := range m.all {
 		m.meet(ctx, a)
 	}
+	m.r.Baseline = m.all[0].Name
 	opt.Quiet.Own(func() []int { return m.measured(ctx) })
-	_ = opt.Quiet.Begin(ctx) // it fails with ctx alone
-	for round := 1; round <= opt.Rounds && m.able() && ctx.Err() == nil; round++ {
-		m.round(ctx, round)
-		if ctx.Err() != nil {
-			break
-		}
-		came, err := opt.Quiet.Round(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if came != "" {
-			m.r.Disturbed = append(m.r.Disturbed, quiet.Mark{Round: round, By: came})
-		}
-		m.r.Done = round
-		m.finish(set, began)
-		if opt.Keep != nil {
-			if err := opt.Keep(m.r); err != nil {
-				return nil, err
-			}
-		}
+	err = opt.Quiet.Begin(ctx)
+	for err == nil && m.r.Rounds < opt.Rounds && m.able() {
+		err = m.r.Round(ctx, opt.Measuring, func() error { m.round(ctx); return ctx.Err() })
 	}
-	m.finish(set, began)
-	return m.r, nil
+	if ctx.Err() != nil {
+		err = nil // what is complete is told
+	}
+	m.places()
+	m.r.Finish(ctx, opt.Measuring)
+	return m.r, err
 }
 
-// finish brings the report up to date.
-func (m *runner) finish(set *published.Set, began time.Time) {
-	m.r.Seconds, m.r.Adapters, m.r.Quiet = time.Since(began).Seconds(), nil, m.o.Quiet.Record()
-	for _, a := range m.all {
-		m.r.Adapters = append(m.r.Adapters, a.Adapter)
+// words are the options that change what figures mean.
+func (o *Options) words() string {
+	text := fmt.Sprintf("--image %s --rest %v", o.Image, o.Watch)
+	if o.Quick {
+		text = "--quick " + text
 	}
-	m.r.trim()
-	m.r.fold(set)
+	return text
+}
+
+// places brings what the report says of the adapters up to date.
+func (m *runner) places() {
+	m.r.Places = nil
+	for _, a := range m.all {
+		m.r.Places = append(m.r.Places, a.Place)
+		if a.unwatched != "" {
+			m.r.Note("Not measured: processes of %s: %s", a.Name, a.unwatched)
+		}
+	}
 }
 
 // measured are the processes of all adapters: their time is no other's.
 func (m *runner) measured(ctx context.Context) (pids []int) {
 	for _, a := range m.all {
-		if a.Skip != "" || a.Unwatched != "" {
+		if a.Skip != "" || a.unwatched != "" {
 			continue
 		}
 		list, err := a.processes(ctx)
@@ -160,47 +147,49 @@ func (m *runner) meet(ctx context.Context, a *adapter) {
 	if ctx.Err() != nil {
 		return
 	}
-	m.o.Progress("warm-up: " + a.Name)
+	m.o.Say("warm-up: %s", a.Name)
 	var err error
-	if a.Version, err = a.version(ctx); err != nil {
+	if a.Text, err = a.version(ctx); err != nil {
 		a.Skip = err.Error()
 		return
 	}
 	if _, _, err := m.snapshot(ctx, a); err != nil {
-		a.Unwatched = err.Error()
+		a.unwatched = err.Error()
 	}
 	least := slices.Min(m.o.Sizes)
-	if turn := m.deployment(ctx, a, 0, least, false); !turn.ok() && a.Skip == "" {
+	if turn := m.deployment(ctx, a, least, false); !turn.ok() && a.Skip == "" {
 		a.Skip = "its first deployment: " + turn.Cannot + turn.Failed
 	}
 }
 
 // round has each adapter rest, then deploy each size. Another begins in each round.
-func (m *runner) round(ctx context.Context, round int) {
+func (m *runner) round(ctx context.Context) {
+	rests := map[string]*Turn{}
 	for _, n := range append([]int{0}, m.o.Sizes...) {
 		for i := range m.all {
-			a := m.all[(i+round-1)%len(m.all)]
-			if a.Skip != "" || a.cannot[n] != "" || n == 0 && a.Unwatched != "" || ctx.Err() != nil {
+			a := m.all[(i+m.r.Rounds)%len(m.all)]
+			if a.Skip != "" || a.cannot[n] != "" || n == 0 && a.unwatched != "" || ctx.Err() != nil {
 				continue
 			}
-			m.o.Progress(fmt.Sprintf("round %d of %d: %s, %d replicas", round, m.o.Rounds, a.Name, n))
-			if n == 0 {
-				if use := m.rest(ctx, a); use != nil {
-					m.r.Turns = append(m.r.Turns, Turn{Adapter: a.Name, Round: round, Resting: use})
-				}
-				continue
+			m.o.Say("round %d of %d: %s, %d replicas", m.r.Rounds+1, m.o.Rounds, a.Name, n)
+			var turn Turn
+			if n > 0 {
+				turn = m.deployment(ctx, a, n, true)
+			} else if turn = (Turn{Adapter: a.Name, Resting: m.rest(ctx, a)}); turn.Resting != nil {
+				rests[a.Name] = &turn
 			}
-			m.r.Turns = append(m.r.Turns, m.deployment(ctx, a, round, n, true))
+			turn.add(m.r, rests[a.Name], m.set)
 		}
 	}
+	m.places()
 }
 
 // deployment is one from deploy to delete. What failed is deleted all the same; an adapter that cannot delete is out, for what it leaves
 // behind is in the way of all that comes.
-func (m *runner) deployment(ctx context.Context, a *adapter, round, n int, watch bool) (turn Turn) {
+func (m *runner) deployment(ctx context.Context, a *adapter, n int, watch bool) (turn Turn) {
 	m.next++
 	name := fmt.Sprintf("%s-%d", m.name, m.next)
-	turn = Turn{Adapter: a.Name, Round: round, Replicas: n}
+	turn = Turn{Adapter: a.Name, Replicas: n}
 	before := m.counters(ctx, a)
 	began := time.Now()
 	err := a.deploy(ctx, name, m.o.Image, n)
@@ -213,7 +202,7 @@ func (m *runner) deployment(ctx context.Context, a *adapter, round, n int, watch
 		if before != nil && after != nil {
 			turn.Deploying = spent(before, after)
 		}
-		if watch && a.Unwatched == "" {
+		if watch && a.unwatched == "" {
 			turn.Resting = m.rest(ctx, a)
 		}
 	}
@@ -223,7 +212,7 @@ func (m *runner) deployment(ctx context.Context, a *adapter, round, n int, watch
 	if err == nil && gone == nil {
 		return turn
 	}
-	turn = Turn{Adapter: a.Name, Round: round, Replicas: n}
+	turn = Turn{Adapter: a.Name, Replicas: n}
 	var cannot cannotError
 	switch {
 	case errors.As(err, &cannot):
@@ -258,7 +247,7 @@ func (m *runner) snapshot(ctx context.Context, a *adapter) ([]Process, counters,
 
 // counters are those of now; nil where they cannot be had, which the adapter is marked with.
 func (m *runner) counters(ctx context.Context, a *adapter) counters {
-	if a.Unwatched != "" {
+	if a.unwatched != "" {
 		return nil
 	}
 	list, err := a.processes(ctx)
@@ -267,7 +256,7 @@ func (m *runner) counters(ctx context.Context, a *adapter) counters {
 		c, err = count(list)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.Unwatched = err.Error()
+		a.unwatched = err.Error()
 	}
 	return c
 }
@@ -288,7 +277,7 @@ func (m *runner) rest(ctx context.Context, a *adapter) map[Kind]Use {
 		all, err = weigh(list)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.Unwatched = err.Error()
+		a.unwatched = err.Error()
 	}
 	if err != nil || before == nil {
 		return nil

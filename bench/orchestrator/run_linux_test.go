@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/bench/report"
 )
 
 // fake writes an adapter that keeps a line for each call in NAME.calls; body has what it does in the branches of a case.
@@ -59,25 +60,25 @@ func TestRun(t *testing.T) {
 		fake(t, dir, "stays", "delete) echo 'it is held' >&2; exit 1 ;;"),
 	}}
 	kept := 0
-	o.Keep = func(r *Report) error { kept++; return nil }
+	o.Keep = func(*report.Report) error { kept++; return nil }
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Done != 2 || kept != 2 {
-		t.Errorf("%d rounds, %d kept", r.Done, kept)
+	if r.Rounds != 2 || kept != 2 || r.Unfinished || r.Baseline != "good" {
+		t.Errorf("%d rounds, %d kept, unfinished %v, against %s", r.Rounds, kept, r.Unfinished, r.Baseline)
 	}
-	told := map[string]Adapter{}
-	for _, a := range r.Adapters {
+	told := map[string]report.Place{}
+	for _, a := range r.Places {
 		told[a.Name] = a
 	}
 	for name, want := range map[string]string{"good": "", "fails": "", "small": "", "hangs": "", "cannot": "no kernel for it", "chatty": "its first deployment: deploy printed", "stays": "it could not delete bench-"} {
-		if a := told[name]; !strings.HasPrefix(a.Skip, want) || want == "" && (a.Skip != "" || a.Version != "fake 1") {
+		if a := told[name]; !strings.HasPrefix(a.Skip, want) || want == "" && (a.Skip != "" || a.Text != "fake 1") {
 			t.Errorf("%+v", a)
 		}
 	}
-	if why := told["small"].Unwatched; why != "nothing here" {
-		t.Error(why)
+	if !slices.Contains(r.Notes, "Not measured: processes of small: nothing here") {
+		t.Errorf("%q", r.Notes)
 	}
 	// Each deployment was waited for and deleted, with the name that it was made with.
 	good := calls(t, dir, "good")
@@ -96,21 +97,19 @@ func TestRun(t *testing.T) {
 		t.Errorf("the small one deployed %d times", n)
 	}
 	failures := map[string]int{}
-	for _, turn := range r.Turns {
-		if !turn.ok() {
-			failures[turn.Adapter+": "+turn.Cannot+turn.Failed]++
-		}
+	for _, f := range r.Failed {
+		failures[f.Place+": "+f.By]++
 	}
-	if len(failures) != 3 || failures["fails: deploy: exit status 3: broke"] != 4 || failures["small: no room"] != 1 || failures["hangs: deploy did not end within 1s"] != 1 {
-		t.Errorf("%v", failures)
+	if len(failures) != 2 || failures["fails: deploy: exit status 3: broke"] != 4 || failures["hangs: deploy did not end within 1s"] != 1 || r.Find(size(3), "ready", "small").Skip != "no room" {
+		t.Errorf("%v, %+v", failures, r.Find(size(3), "ready", "small"))
 	}
-	if a := row(r, "ready", 3).Results["good"]; a == nil || a.Summary.N != 2 || a.Summary.Mean <= 0 {
+	if a := r.Find(size(3), "ready", "good"); a == nil || a.Value.N != 2 || a.Value.Value <= 0 {
 		t.Errorf("%+v", a)
 	}
-	if a := row(r, "idle.memory.control", 0).Results["good"]; a == nil || a.Summary.Mean < 1 {
+	if a := r.Find(size(0), "idle.memory.control", "good"); a == nil || a.Value.Value < 1 {
 		t.Errorf("the memory of this process was measured as %+v", a)
 	}
-	if b := row(r, "ready", 3).Results["hangs"]; b == nil || b.Summary.N != 1 || b.Ratio == nil {
+	if b := r.Find(size(3), "ready", "hangs"); b == nil || b.Value.N != 1 || b.Against == nil {
 		t.Errorf("%+v", b)
 	}
 	// Nothing of what hung is left.
@@ -136,7 +135,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 	r, err := Run(ctx, o)
-	if err != nil || r.Done != 1 || len(r.Turns) != 2 {
+	if err != nil || r.Rounds != 1 || !r.Unfinished || !slices.Equal(r.Find(size(1), "ready", "a").Rounds, []int{1}) {
 		t.Fatalf("%v %+v", err, r)
 	}
 	list := calls(t, dir, "a")

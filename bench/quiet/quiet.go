@@ -66,41 +66,17 @@ type Use struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Mark is a round in which others came. What was measured in it is kept, and counts in no median.
-type Mark struct {
-	Round int    `json:"round"` // from 1
-	By    string `json:"by"`
-}
-
-// Marked reports whether a round is marked.
-func Marked(marks []Mark, round int) bool {
-	return slices.ContainsFunc(marks, func(m Mark) bool { return m.Round == round })
-}
-
-// Undisturbed gives the samples of the rounds that are not marked; the first is of round 1.
-func Undisturbed[T any](marks []Mark, samples []T) (out []T) {
-	for i, v := range samples {
-		if !Marked(marks, i+1) {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-// Remarks are what a reader has to know; marks are the rounds that are marked. A nil record is that of a report from before there were any.
-func (r *Record) Remarks(marks []Mark) (out []string) {
+// Remarks are what a reader has to know. A nil record is that of a report from before there were any.
+func (r *Record) Remarks() (out []string) {
 	switch {
 	case r == nil:
-		return nil
+		out = append(out, "Nobody knows whether the machine was quiet: the report is from before benchmarks waited for that.")
 	case r.NotQuiet != "":
 		out = append(out, "Not in quiet: "+r.NotQuiet)
 	case r.Waited > 0:
 		out = append(out, fmt.Sprintf("It waited %.0f s until the machine was quiet, for %s.", r.Waited, words(r.For)))
 	default:
 		out = append(out, "The machine was quiet.")
-	}
-	for _, m := range marks {
-		out = append(out, fmt.Sprintf("Round %d was disturbed and does not count: %s", m.Round, m.By))
 	}
 	return out
 }

@@ -98,7 +98,7 @@ func TestWaitsForOthers(t *testing.T) {
 	if r.Waited <= 0 || r.NotQuiet != "" || len(r.For) == 0 || r.For[0].Name != "sh" {
 		t.Errorf("the record is %+v", r)
 	}
-	if text := strings.Join(r.Remarks(nil), "\n"); !strings.Contains(text, "until the machine was quiet, for sh (") {
+	if text := strings.Join(r.Remarks(), "\n"); !strings.Contains(text, "until the machine was quiet, for sh (") {
 		t.Errorf("it remarks %q", text)
 	}
 }
@@ -189,7 +189,7 @@ func TestNoWait(t *testing.T) {
 			t.Errorf("%+v: a round is disturbed by %q, %v", c.o, by, err)
 		}
 		r := w.Record()
-		if !strings.Contains(r.NotQuiet, c.word) || !strings.HasPrefix(r.Remarks(nil)[0], "Not in quiet: ") {
+		if !strings.Contains(r.NotQuiet, c.word) || !strings.HasPrefix(r.Remarks()[0], "Not in quiet: ") {
 			t.Errorf("%+v: the record is %+v", c.o, r)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 // Marks of a part of a document that is written out of the newest report of a kind, and the heading below which tables may stand that no
 // report is kept of.
 var (
-	partBegins = regexp.MustCompile(`^<!-- figures of ([a-z]+) -->$`)
+	partBegins = regexp.MustCompile(`^<!-- figures of ([a-z ]+) -->$`)
 	partEnds   = "<!-- end of figures -->"
 	unkept     = "## Taken before reports were kept"
 )
@@ -49,18 +49,25 @@ func published(files fs.FS) (map[string]*Report, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		switch {
+		case r.Unfinished:
+			return nil, fmt.Errorf("%s was interrupted: its figures may not be published", name)
 		case r.Quiet == nil || r.Quiet.NotQuiet != "":
 			return nil, fmt.Errorf("%s was not measured in quiet: its figures may not be published", name)
 		case !regexp.MustCompile(`^[0-9a-f]{12,}$`).MatchString(r.Version):
 			return nil, fmt.Errorf("%s is of %q, which is no commit", name, r.Version)
-		case path.Base(name) != r.Began.Format("2006-01-02")+"-"+r.Kind+".json":
-			return nil, fmt.Errorf("%s has another name than its date and kind, %s-%s.json", name, r.Began.Format("2006-01-02"), r.Kind)
+		case path.Base(name) != fileName(r):
+			return nil, fmt.Errorf("%s has another name than its date and kind, %s", name, fileName(r))
 		}
 		if was := out[r.Kind]; was == nil || r.Began.After(was.Began) {
 			out[r.Kind] = r
 		}
 	}
 	return out, err
+}
+
+// fileName is that of a report in docs/results.
+func fileName(r *Report) string {
+	return r.Began.Format("2006-01-02") + "-" + strings.ReplaceAll(r.Kind, " ", "-") + ".json"
 }
 
 // written gives a document with its marked parts as the reports have them. It refuses a table elsewhere that no report is kept of.
@@ -144,8 +151,7 @@ func TestWritten(t *testing.T) {
 		}
 		return &fstest.MapFile{Data: b.Bytes()}
 	}
-	name := func(r *Report) string { return r.Began.Format("2006-01-02") + "-" + r.Kind + ".json" }
-	reports, err := published(fstest.MapFS{name(older): file(older), name(newer): file(newer), otherForms[0]: {Data: []byte("[]")}})
+	reports, err := published(fstest.MapFS{fileName(older): file(older), fileName(newer): file(newer), otherForms[0]: {Data: []byte("[]")}})
 	if err != nil || len(reports) != 1 || !reports["budget"].Began.Equal(newer.Began) {
 		t.Fatalf("the newest are %v, %v", reports, err)
 	}
@@ -171,12 +177,13 @@ func TestWritten(t *testing.T) {
 	}
 	for what, change := range map[string]func(*Report){"noise": func(r *Report) { r.Quiet.NotQuiet = "it was not to wait" },
 		"a report from before": func(r *Report) { r.Quiet = nil }, "a changed program": func(r *Report) { r.Version += ", changed" },
-		"a program without a commit": func(r *Report) { r.Version = "(devel)" }} {
+		"a program without a commit": func(r *Report) { r.Version = "(devel)" },
+		"an interrupted run":         func(r *Report) { r.Unfinished = true }} {
 		r := sample()
 		r.Kind, r.Version = "budget", "0123456789abcdef"
 		r.Quiet = &quiet.Record{Limit: 0.3}
 		change(r)
-		if _, err := published(fstest.MapFS{name(r): file(r)}); err == nil {
+		if _, err := published(fstest.MapFS{fileName(r): file(r)}); err == nil {
 			t.Errorf("%s is published", what)
 		}
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -35,27 +36,40 @@ func (r *Report) page() *Page {
 	if len(texts) > 0 {
 		p.Facts("Places", texts)
 	}
-	for _, t := range r.Tables() {
+	for _, t := range r.Tables(true) {
 		if t.Title != "" {
 			p.Element("h2", t.Title)
 		}
 		r.plots(p, t.Title)
 		p.Raw("<table>")
 		p.Row("th", t.Head...)
-		for _, row := range t.Rows {
-			p.Row("td", row...)
+		for i, row := range t.Rows {
+			p.Raw("<tr><td>")
+			p.Text(row[0])
+			if t.About[i] != "" {
+				p.Raw("<br>")
+				p.Element("small", t.About[i])
+			}
+			p.Raw("</td>")
+			for _, cell := range row[1:] {
+				p.Element("td", cell)
+			}
+			p.Raw("</tr>\n")
 		}
 		p.Raw("</table>")
 	}
 	return p
 }
 
-// plots draws a group that has places: beside the baseline where there is one, else each name by itself.
+// plots draws a group: its curves where it has some; else, where it has places, beside the report's baseline or each name by itself.
 func (r *Report) plots(p *Page, group string) {
 	places := r.placesOf(group)
 	note := r.Began.UTC().Format("2006-01-02 15:04") + " UTC"
 	if r.Quiet == nil || r.Quiet.NotQuiet != "" {
 		note += "; not in quiet"
+	}
+	if r.curves(p, group, places, note) {
+		return
 	}
 	if r.Baseline == "" || !slices.Contains(places, r.Baseline) {
 		r.values(p, group, places, note)
@@ -83,6 +97,36 @@ func (r *Report) plots(p *Page, group string) {
 			p.draw(&c)
 		}
 	}
+}
+
+// curves draws the figures of a group that are joined to curves.
+func (r *Report) curves(p *Page, group string, places []string, note string) bool {
+	var names []string
+	for _, f := range r.Figures {
+		if f.Group == group && f.Curve != "" && !slices.Contains(names, f.Curve) {
+			names = append(names, f.Curve)
+		}
+	}
+	for _, name := range names {
+		c, least, most := Chart{Title: name + ", " + group, Note: note}, math.Inf(1), 0.0
+		for _, place := range places {
+			s := Series{Name: place}
+			for _, f := range r.Figures {
+				if f.Group == group && f.Curve == name && f.Place == place && f.Value != nil {
+					s.Points, c.YLabel = append(s.Points, [2]float64{f.At, f.Value.Value}), f.Unit
+					least, most = min(least, f.At), max(most, f.At)
+				}
+			}
+			if len(s.Points) > 0 {
+				slices.SortStableFunc(s.Points, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
+				c.Series = append(c.Series, s)
+			}
+		}
+		if c.LogX = least > 0 && most > 100*least; len(c.Series) > 0 {
+			p.draw(&c)
+		}
+	}
+	return len(names) > 0
 }
 
 // values draws the figures of a group across its places: those of one unit in a plot, several as lines.

@@ -68,32 +68,6 @@ func (p *Page) Facts(title string, m map[string]string) {
 	p.Raw("</table>")
 }
 
-// Bars adds a plot of one bar for each name. Low and high, where given, are the ends of intervals.
-func (p *Page) Bars(title, unit, note string, names []string, values, low, high []float64) {
-	c := Chart{Title: title, Note: note, YLabel: unit, Ticks: names}
-	s := Series{Name: title, Bars: true, Low: low, High: high}
-	for i, v := range values {
-		s.Points = append(s.Points, [2]float64{float64(i), v})
-	}
-	c.Series = []Series{s}
-	p.draw(&c)
-}
-
-// Line is points of a plot, joined from left to right.
-type Line struct {
-	Name   string
-	Points [][2]float64
-}
-
-// Lines adds a plot of lines.
-func (p *Page) Lines(title, x, y, note string, lines []Line) {
-	c := Chart{Title: title, Note: note, XLabel: x, YLabel: y}
-	for _, l := range lines {
-		c.Series = append(c.Series, Series{Name: l.Name, Points: l.Points})
-	}
-	p.draw(&c)
-}
-
 // draw adds a plot, and keeps it by its title in small letters and digits.
 func (p *Page) draw(c *Chart) {
 	drawing := c.SVG()

@@ -26,9 +26,9 @@ type Plots struct {
 	svg, png, convert string
 }
 
-// Add adds the flags; svg is the name of the first.
-func (p *Plots) Add(fs *pflag.FlagSet, svg string) {
-	fs.StringVar(&p.svg, svg, "", "directory in which to write plots, as SVG")
+// Add adds the flags.
+func (p *Plots) Add(fs *pflag.FlagSet) {
+	fs.StringVar(&p.svg, "svg", "", "directory in which to write plots, as SVG")
 	fs.StringVar(&p.png, "png", "", "directory in which to write plots, as PNG (with rsvg-convert)")
 }
 

@@ -19,7 +19,7 @@ func plotsOf(t *testing.T, args ...string) *Plots {
 	t.Helper()
 	var p Plots
 	fs := pflag.NewFlagSet("plots", pflag.ContinueOnError)
-	p.Add(fs, "svg")
+	p.Add(fs)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 package report
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -11,56 +11,110 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"skerry.dev/skerry"
 )
 
-// A command keeps its report before it is refused, goes on from it, and writes what is new.
+// execute runs a command.
+func execute(ctx context.Context, cmd *cobra.Command, args ...string) (out, progress string, err error) {
+	var o, e bytes.Buffer
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetOut(&o)
+	cmd.SetErr(&e)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(ctx)
+	return o.String(), e.String(), err
+}
+
+// A command keeps its report, continues it, and writes what is new.
 func TestSavedRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
-	refuse, measured := errors.New("refused"), errors.New("not measured")
-	run := func(fail bool, follows func(context.Context, *int) error, args ...string) (out, progress string, err error) {
-		s := Saved[int]{
-			Ways: map[string]func(*int, io.Writer) error{"table": func(r *int, w io.Writer) error { return json.NewEncoder(w).Encode(*r * 100) }, "json": func(r *int, w io.Writer) error { return json.NewEncoder(w).Encode(r) }},
-			Read: func(in io.Reader) (r *int, err error) { r = new(int); return r, json.NewDecoder(in).Decode(r) },
-		}
-		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.Run(cmd, func(ctx context.Context, m Measuring[int]) (*int, error) {
-				m.Progress("at it")
-				if fail {
-					return nil, measured
+	broke := errors.New("not measured")
+	run := func(ctx context.Context, fail error, args ...string) (out, progress string, err error) {
+		s := Saved{Resumes: true}
+		cmd := &cobra.Command{RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.Run(cmd, func(ctx context.Context, m Measuring) (*Report, error) {
+				m.Say("at it")
+				m.Quiet = nil
+				r := New("budget", "", "")
+				if err := errors.Join(fail, r.Continue(m)); err != nil {
+					return nil, err
 				}
-				n := 1
-				if m.Resume != nil {
-					n += *m.Resume
+				if ctx.Err() == nil {
+					r.Add(r.Figure("", "x", ""), 10)
+					r.Rounds++
 				}
-				return &n, ctx.Err()
-			}, follows)
+				r.Finish(ctx, m)
+				return r, nil
+			})
 		}}
 		s.Add(cmd.Flags(), "number")
-		var o, e strings.Builder
-		cmd.SetOut(&o)
-		cmd.SetErr(&e)
-		cmd.SetArgs(args)
-		err = cmd.ExecuteContext(t.Context())
-		return o.String(), e.String(), err
+		return execute(ctx, cmd, args...)
 	}
-	out, progress, err := run(false, func(context.Context, *int) error { return refuse }, "--out", file)
-	if text, _ := os.ReadFile(file); !errors.Is(err, refuse) || out != "" || string(text) != "1\n" || progress != "at it\n" {
-		t.Errorf("%v, %q, %q, %q", err, out, text, progress)
+	samples := func() int {
+		r, err := Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(r.Find("", "x", "").Samples)
 	}
-	out, _, err = run(false, nil, "--resume", file, "--out", file)
-	if text, _ := os.ReadFile(file); err != nil || out != "200\n" || string(text) != "2\n" {
-		t.Errorf("%v, %q, %q", err, out, text)
+	out, progress, err := run(t.Context(), nil, "--out", file, "-o", "csv")
+	if err != nil || !strings.Contains(out, "1,10,false") || progress != "at it\n" || samples() != 1 {
+		t.Errorf("%v, %q, %q", err, out, progress)
 	}
-	if _, _, err := run(true, nil, "--out", file); !errors.Is(err, measured) {
-		t.Error(err)
-	}
-	if text, _ := os.ReadFile(file); string(text) != "2\n" {
-		t.Errorf("what failed was kept: %q", text)
-	}
-	if _, _, err := run(false, nil, "--resume", file+"no"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-	if out, _, err := run(false, nil, "-o", "json"); err != nil || out != "1\n" {
+	if out, _, err = run(t.Context(), nil, "--resume", file, "--out", file, "-o", "csv"); err != nil || !strings.Contains(out, "2,10,false") || samples() != 2 {
 		t.Errorf("%v, %q", err, out)
+	}
+	if _, _, err := run(t.Context(), broke, "--out", file); !errors.Is(err, broke) || samples() != 2 {
+		t.Errorf("%v; what failed was kept: %d samples", err, samples())
+	}
+	if _, _, err := run(t.Context(), nil, "--resume", file+"no"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if out, _, err := run(stopped, nil, "--resume", file, "--out", file); err != nil || !strings.Contains(out, "It was interrupted") || samples() != 2 {
+		t.Errorf("%v, %q", err, out)
+	}
+	if _, _, err := run(stopped, nil, "--out", file); skerry.AsError(err) == nil || skerry.AsError(err).Code != skerry.CodeUnavailable || samples() != 2 {
+		t.Errorf("nothing was measured, and kept: %v, %d samples", err, samples())
+	}
+}
+
+// The commands show and compare reports of every benchmark, and no others.
+func TestCommands(t *testing.T) {
+	dir := t.TempDir()
+	keep := func(name string, write func(io.Writer) error) string {
+		file := filepath.Join(dir, name)
+		if err := ReplaceFile(file, write); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	network := keep("network.json", sample().WriteJSON)
+	other := sample()
+	other.Kind = "runtime"
+	runtime := keep("runtime.json", other.WriteJSON)
+	old := keep("old.json", func(w io.Writer) error {
+		_, err := io.WriteString(w, `{"schema":"skerry.bench.runtime/1"}`)
+		return err
+	})
+	for _, c := range []struct {
+		cmd  *cobra.Command
+		args []string
+		want string
+	}{{showCommand(), []string{network}, "agent.mem"}, {showCommand(), []string{runtime, "-o", "markdown"}, "| agent.mem | 21.1 MiB |"},
+		{compareCommand(), []string{network, network}, "0 of 4 figures changed"}} {
+		if out, _, err := execute(t.Context(), c.cmd, c.args...); err != nil || !strings.Contains(out, c.want) {
+			t.Errorf("%v gives %q, %v", c.args, out, err)
+		}
+	}
+	for file, code := range map[string]skerry.Code{runtime: skerry.CodeInvalid, old: skerry.CodeUnsupported} {
+		if _, _, err := execute(t.Context(), compareCommand(), network, file); skerry.AsError(err) == nil || skerry.AsError(err).Code != code {
+			t.Errorf("%s is compared with another kind: %v", file, err)
+		}
+	}
+	if _, _, err := execute(t.Context(), showCommand(), network, "-o", "yaml"); err == nil {
+		t.Error("a report is shown as what there is no form for")
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -14,10 +15,16 @@ type Table struct {
 	Title string
 	Head  []string
 	Rows  [][]string
+	About []string // of each row, what pages say below its name
 }
 
-// Tables gives a table for each group.
-func (r *Report) Tables() (out []Table) {
+// Tables gives a table for each group, with details or without.
+func (r *Report) Tables(details bool) (out []Table) {
+	if !details {
+		short := *r
+		short.Figures = slices.DeleteFunc(slices.Clone(r.Figures), func(f *Figure) bool { return f.Detail })
+		r = &short
+	}
 	for _, group := range r.groups() {
 		places := r.placesOf(group)
 		if len(places) == 1 && places[0] == "" {
@@ -25,16 +32,26 @@ func (r *Report) Tables() (out []Table) {
 			continue
 		}
 		t := Table{Title: group, Head: append([]string{"name", "unit", "better"}, places...)}
+		published := slices.ContainsFunc(r.Figures, func(f *Figure) bool { return f.Group == group && f.Published != "" })
+		if published {
+			t.Head = append(t.Head, "published")
+		}
 		for _, name := range r.namesOf(group) {
-			row := []string{name, "", ""}
+			row, about, said := []string{name, "", ""}, "", []string{}
 			for _, place := range places {
 				f := r.Find(group, name, place)
-				if f != nil && f.Unit != "" {
-					row[1], row[2] = f.Unit, f.Better
+				if row = append(row, f.cell()); f == nil {
+					continue
 				}
-				row = append(row, f.cell())
+				row[1], row[2], about = cmp.Or(row[1], f.Unit), cmp.Or(row[2], f.Better), cmp.Or(about, f.About)
+				if f.Published != "" && !slices.Contains(said, f.Published) {
+					said = append(said, f.Published)
+				}
 			}
-			t.Rows = append(t.Rows, row)
+			if published {
+				row = append(row, strings.Join(said, "; "))
+			}
+			t.Rows, t.About = append(t.Rows, row), append(t.About, about)
 		}
 		out = append(out, t)
 	}
@@ -59,7 +76,7 @@ func (r *Report) single(group string) Table {
 				row[5] = map[bool]string{true: "yes", false: "no"}[f.Met()]
 			}
 		}
-		t.Rows = append(t.Rows, row)
+		t.Rows, t.About = append(t.Rows, row), append(t.About, "")
 	}
 	return t
 }
@@ -147,7 +164,11 @@ func (r *Report) legend() string {
 	if r.Baseline != "" {
 		text += "; in brackets: times " + r.Baseline + ", as the median of the rounds, with ~ where it may be chance"
 	}
-	return text + "."
+	text += "."
+	if slices.ContainsFunc(r.Figures, func(f *Figure) bool { return f.Detail }) {
+		text += " JSON, CSV and HTML have more figures."
+	}
+	return text
 }
 
 // line says in a line when, with what and for how long a report was measured.
@@ -164,7 +185,7 @@ func (r *Report) line() string {
 // WriteTable writes a report for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s. %s\n", r.line(), r.machine())
-	for _, t := range r.Tables() {
+	for _, t := range r.Tables(false) {
 		fmt.Fprintln(w)
 		if t.Title != "" {
 			fmt.Fprintln(w, t.Title)
@@ -200,7 +221,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		b.WriteString("|\n")
 	}
 	fmt.Fprintf(&b, "`%s`. %s\n", r.line(), r.machine())
-	for _, t := range r.Tables() {
+	for _, t := range r.Tables(false) {
 		b.WriteString("\n")
 		if t.Title != "" {
 			fmt.Fprintf(&b, "**%s**\n\n", t.Title)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -26,9 +27,15 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
+// resamples is how often the bootstrap draws. The source of chance is fixed, so that a report of the same samples is the same.
+const resamples = 2000
+
 // interval is the 95 % bootstrap interval of a quantile.
 func interval(values []float64, q float64) (low, high float64) {
-	rng, draw, found := chance(), make([]float64, len(values)), make([]float64, resamples)
+	if slices.Min(values) == slices.Max(values) {
+		return values[0], values[0]
+	}
+	rng, draw, found := rand.New(rand.NewPCG(1, 2)), make([]float64, len(values)), make([]float64, resamples)
 	for i := range found {
 		for k := range draw {
 			draw[k] = values[rng.IntN(len(values))]

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/bench/device"
 	"skerry.dev/skerry/bench/interference"
 	"skerry.dev/skerry/bench/orchestrator"
+	"skerry.dev/skerry/bench/report"
 	"skerry.dev/skerry/cmd/internal/agent"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
@@ -39,7 +40,7 @@ func commands() *cobra.Command {
 		WorkerData: filepath.Join(role.DefaultData(), "worker"), Checks: machineChecks,
 		Roles: []*cobra.Command{rootCommand(), clusterCommand(), agent.Command(agent.Program{Name: "skerry", Version: version}), upCommand()}})
 	measure := bench.Command()
-	measure.AddCommand(append(device.Commands(), interference.Command(), orchestrator.Command())...)
+	measure.AddCommand(append(report.Commands(), device.Command(), interference.Command(), orchestrator.Command())...)
 	ctl.Operate(root, backupCommand(), restoreCommand(), repairCommand(), measure, sim.Command())
 	ctl.Operate(root, extraCommands()...)
 	return root

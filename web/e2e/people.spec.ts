@@ -116,9 +116,11 @@ test("reports of benchmarks are opened, looked through and compared", async () =
   await go(page, "/bench");
   await everybody(page, "bench-empty");
   const files = "src/bench/testdata/";
-  await page.locator("input[type=file]").setInputFiles([files + "was.json", files + "is.json", files + "changes.json"]);
+  await page
+    .locator("input[type=file]")
+    .setInputFiles([files + "report.json", files + "later.json", files + "changes.json"]);
   await expect(page.getByRole("alert").filter({ hasText: "changes.json is not a report" })).toBeVisible();
-  await expect(page.getByRole("tab", { name: "was.json" })).toBeVisible();
+  await expect(page.getByRole("tab", { name: "report.json" })).toBeVisible();
   await everybody(page, "bench-report");
   await page.getByRole("tab", { name: "Compare" }).click();
   await expect(page.getByRole("heading", { name: "Changes" })).toBeVisible();

@@ -2,16 +2,18 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { changes, figureText, median, otherMachine, parseReport, percent } from "./report";
 
-// Written by bench/device's TestDashboardSamples, by the code of `skerry bench`.
 const sample = (name: string) => readFileSync("src/bench/testdata/" + name, "utf8");
-const was = parseReport("was.json", sample("was.json"));
-const is = parseReport("is.json", sample("is.json"));
+// Written by bench/report's TestDashboardSample, by the code of `skerry bench`.
+const was = parseReport("report.json", sample("report.json"));
+const is = parseReport("later.json", sample("later.json"));
+// One of before all benchmarks had one form, as it was written then.
+const old = parseReport("runtime.json", sample("runtime.json"));
 
 describe("reports of skerry bench", () => {
-  it("reads one of runtimes", () => {
-    expect(was.title).toBe("Runtimes on a device");
-    expect(was.machine.kernel).toBe("6.1");
-    const oci = was.figures.find((f) => f.id === "os.fork" && f.place === "oci")!;
+  it("reads an old one of runtimes", () => {
+    expect(old.title).toBe("Runtimes on a device");
+    expect(old.machine.kernel).toBe("6.1");
+    const oci = old.figures.find((f) => f.id === "os.fork" && f.place === "oci")!;
     expect(oci).toMatchObject({
       value: 200,
       median: 200,
@@ -22,16 +24,16 @@ describe("reports of skerry bench", () => {
     });
     expect(oci.low!).toBeLessThan(200);
     expect(oci.high!).toBeGreaterThan(200);
-    expect(was.figures.find((f) => f.id === "start")).toMatchObject({ value: 21, unit: "ms", alone: true });
-    expect(was.figures.find((f) => f.place === "gvisor")).toMatchObject({
+    expect(old.figures.find((f) => f.id === "start")).toMatchObject({ value: 21, unit: "ms", alone: true });
+    expect(old.figures.find((f) => f.place === "gvisor")).toMatchObject({
       skip: "runsc is not installed",
       value: undefined,
     });
-    expect(was.notes).toContain("gvisor was not run: runsc is not installed");
+    expect(old.notes).toContain("gvisor was not run: runsc is not installed");
   });
 
   it("reads the form that all benchmarks write", () => {
-    const r = parseReport("report.json", sample("report.json"));
+    const r = was;
     expect(r.title).toBe("Ways <there>");
     expect(r.figures.find((f) => f.id === "mtu · stream" && f.place === "plain")).toMatchObject({
       value: 5.5,
@@ -47,29 +49,30 @@ describe("reports of skerry bench", () => {
       skip: "--quick leaves it out",
       value: undefined,
     });
-    expect(r.notes).toContain("Round 6 was disturbed and does not count: others used 1.90 processors: cc1");
+    expect(r.notes).toContain("Disturbed, and does not count: round 6: others used 1.90 processors: cc1");
     expect(changes(r, r).every((c) => !c.significant && c.percent === 0)).toBe(true);
   });
 
   it("finds the changes that skerry bench compare finds", () => {
     const want = JSON.parse(sample("changes.json")) as {
-      Case: string;
-      Place: string;
+      Is: { group?: string; name: string; place?: string };
       Percent: number;
       Significant: boolean;
     }[];
     const got = changes(was, is);
     expect(want.some((c) => c.Significant) && want.some((c) => !c.Significant)).toBe(true);
     expect(got.map((c) => [c.is.id, c.is.place, c.significant])).toEqual(
-      want.map((c) => [c.Case, c.Place, c.Significant]),
+      want.map((c) => [(c.Is.group ? c.Is.group + " · " : "") + c.Is.name, c.Is.place ?? "", c.Significant]),
     );
     for (const [n, c] of got.entries()) expect(c.percent).toBeCloseTo(want[n]!.Percent, 9);
     expect(otherMachine(was, is)).toEqual([]);
-    expect(otherMachine(was, { ...is, machine: { kernel: "6.12" } })).toEqual(["kernel was 6.1, is 6.12"]);
+    expect(otherMachine(was, { ...is, machine: { ...was.machine, kernel: "6.12" } })).toEqual([
+      "kernel was 6.1, is 6.12",
+    ]);
   });
 
   it("compares no reports of two kinds", () => {
-    expect(changes(was, { ...is, kind: "network" })).toEqual([]);
+    expect(changes(was, { ...is, kind: "budget" })).toEqual([]);
   });
 
   it("reads the others", () => {

@@ -305,8 +305,11 @@ function ofReport(d: Obj): Pick<Report, "figures" | "notes"> {
   const notes: string[] = [];
   if (!d.quiet) notes.push("Nobody knows whether the machine was quiet");
   else if (quiet.notQuiet) notes.push("Not in quiet: " + str(quiet.notQuiet));
-  for (const m of arr(d.disturbed))
-    notes.push(`Round ${num(m.round) ?? 0} was disturbed and does not count: ${str(m.by)}`);
+  if (d.unfinished) notes.push("It was interrupted: more was to be measured");
+  const where = (m: Obj) =>
+    `round ${num(m.round) ?? 0}${m.group ? " of " + str(m.group) : ""}${m.place ? " in " + str(m.place) : ""}`;
+  for (const m of arr(d.disturbed)) notes.push(`Disturbed, and does not count: ${where(m)}: ${str(m.by)}`);
+  for (const m of arr(d.failed)) notes.push(`Failed: ${where(m)}: ${str(m.by)}`);
   notes.push(...list(d.notes));
   for (const p of arr(d.places)) if (p.skip) notes.push(`${str(p.name)} was not run: ${str(p.skip)}`);
   const figures = arr(d.figures).map((f): Figure => {
@@ -368,7 +371,7 @@ export function parseReport(name: string, text: string): Report {
   if (d.quick) notes.unshift("It was quick: the work of each case was shortened");
   return {
     name,
-    kind,
+    kind: reader[0] ? kind : str(d.kind), // the one form has reports of every kind
     title: reader[0] || str(d.title),
     began: str(d.began) || undefined,
     seconds: num(d.seconds) ?? num(d.duration),
