@@ -23,6 +23,7 @@ type document struct {
 	file string
 	n    int // of the documents in the file, from 1
 	of   int
+	line int // of the file on which it begins, from 1
 	yaml []byte
 }
 
@@ -139,16 +140,19 @@ func splitDocuments(file string, data []byte) ([]document, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	var out []document
 	var cur []byte
+	number, begin := 0, 1 // lines: this one, and the first of cur
 	flush := func() {
 		if !blank(cur) {
-			out = append(out, document{file: file, n: len(out) + 1, yaml: cur})
+			out = append(out, document{file: file, n: len(out) + 1, line: begin, yaml: cur})
 		}
-		cur = nil
+		cur, begin = nil, number+1
 	}
 	for line := range bytes.Lines(data) {
+		number++
 		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
 			flush()
 			if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
+				begin = number
 				cur = append(append(cur, rest...), '\n')
 			}
 			continue
