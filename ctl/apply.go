@@ -44,13 +44,15 @@ func (a *app) applyCommand() *cobra.Command {
 	var expect uint64
 	dryRun := ""
 	cmd := &cobra.Command{Use: "apply FILE... | apply -f FILE", Short: "Create or update applications from manifests",
-		Long:    "Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold\nseveral manifests, separated by ---. A Compose file is converted first (skerry convert).\n" + exitHelp,
+		Long: `Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold
+several manifests, separated by ---. Files of Compose, Kubernetes, Nomad and Oakestra are converted first (skerry convert).
+` + exitHelp,
 		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opt.Expect = skerry.Generation(expect)
 			docs, err := readDocuments(append(files, args...), cmd.InOrStdin())
 			if err == nil {
-				err = how.native(cmd, docs)
+				docs, err = how.native(cmd, docs)
 			}
 			if err != nil {
 				return err

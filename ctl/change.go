@@ -147,7 +147,7 @@ KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org
 				}
 				docs, err := readDocuments(files, cmd.InOrStdin())
 				if err == nil {
-					err = new(foreign).names(cmd.Context(), docs)
+					docs, err = new(foreign).names(cmd.Context(), docs)
 				}
 				if err != nil {
 					return err

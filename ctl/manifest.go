@@ -23,8 +23,8 @@ type document struct {
 	file string
 	n    int // of the documents in the file, from 1
 	of   int
+	line int // of the file on which it begins, from 1; 0: it was made from what the file has
 	yaml []byte
-	line int // of the file, from 1, on which it begins; 0: it was made from what the file has
 }
 
 // where names the document in messages.
@@ -140,19 +140,20 @@ func splitDocuments(file string, data []byte) ([]document, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	var out []document
 	var cur []byte
-	number, began := 0, 1
+	number, begin := 0, 1 // lines: this one, and the first of cur
 	flush := func() {
 		if !blank(cur) {
-			out = append(out, document{file: file, n: len(out) + 1, yaml: cur, line: began})
+			out = append(out, document{file: file, n: len(out) + 1, line: begin, yaml: cur})
 		}
-		cur, began = nil, number+1
+		cur, begin = nil, number+1
 	}
 	for line := range bytes.Lines(data) {
 		number++
 		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(bytes.TrimSpace(rest)) == 0 || rest[0] == ' ' || rest[0] == '\t') {
 			flush()
 			if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
-				cur, began = append(append(cur, rest...), '\n'), number
+				begin = number
+				cur = append(append(cur, rest...), '\n')
 			}
 			continue
 		}

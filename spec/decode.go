@@ -299,7 +299,7 @@ func suggest(name string, known []string) string {
 		if len(name) >= 3 && (strings.HasPrefix(k, name) || strings.HasPrefix(name, k) && len(k) >= 3) {
 			return fmt.Sprintf("did you mean %q?", k)
 		}
-		if n := editDistance(strings.ToLower(name), strings.ToLower(k)); n < dist {
+		if n := EditDistance(strings.ToLower(name), strings.ToLower(k)); n < dist {
 			best, dist = k, n
 		}
 	}
@@ -309,8 +309,8 @@ func suggest(name string, known []string) string {
 	return fmt.Sprintf("did you mean %q?", best)
 }
 
-// editDistance is Levenshtein's distance in bytes.
-func editDistance(a, b string) int {
+// EditDistance is Levenshtein's distance in bytes.
+func EditDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

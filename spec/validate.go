@@ -55,7 +55,7 @@ func suggestValue(s string, allowed []string) string {
 		return hint
 	}
 	for _, a := range allowed {
-		if editDistance(strings.ToLower(s), strings.ToLower(a)) <= 2 {
+		if EditDistance(strings.ToLower(s), strings.ToLower(a)) <= 2 {
 			return fmt.Sprintf("did you mean %q?", a)
 		}
 	}

@@ -30,6 +30,7 @@ import (
 // Options are what a file itself does not say.
 type Options struct {
 	Name     string   // of the application; empty: the file's, or that of its directory
+	Base     string   // of the file's name, without its ending, or of its directory's; for files that say no name of an application
 	Dir      string   // where the file is: other files are found from there; empty: nowhere
 	Profiles []string // of a Compose file
 }
@@ -47,7 +48,7 @@ type compose struct {
 
 // Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
-	conv := &compose{Result: &Result{Format: FormatCompose, App: &spec.Application{APIVersion: "skerry/v1", Kind: "Application"}},
+	conv := &compose{Result: newResult(FormatCompose),
 		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]string{}, private: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
@@ -62,7 +63,7 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	top := &fields{"", map[string]any{}, conv.Result}
+	top := newFields("", map[string]any{}, conv.Result)
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	if err := dec.Decode(&top.m); err != nil {
@@ -99,7 +100,11 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	}
 	conv.sharedVolumes(top)
 	top.nothingLike(nil)
-	return conv.Result, conv.finish(data)
+	var tree yaml.Node
+	if yaml.Unmarshal(data, &tree) == nil {
+		conv.sources = []source{{node: &tree}}
+	}
+	return conv.Result, conv.finish()
 }
 
 // load has the file read, with variables and everything that it refers to put in their places.
@@ -256,11 +261,7 @@ func (conv *compose) service(name string, from *fields) spec.ServiceSpec {
 		}
 	}
 	from.take("profiles") // one of them is active, or there is none
-	for key, why := range shared {
-		if v, ok := from.take(key); ok && !empty(v) {
-			from.approx(key, "%s", why)
-		}
-	}
+	from.leave(shared)
 	from.nothingLike(refusals)
 	return svc
 }

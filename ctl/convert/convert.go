@@ -32,7 +32,8 @@ const (
 
 // Field is what became of a field of the file.
 type Field struct {
-	Path    string  `json:"path"`           // such as services.web.ports[0].published
+	Path    string  `json:"path"`           // such as services.web.ports[0].published, or Deployment/web.spec.replicas
+	File    string  `json:"file,omitempty"` // where there are several
 	Line    int     `json:"line,omitempty"` // of the file, as near as it can be said
 	Verdict Verdict `json:"verdict"`
 	Note    string  `json:"note,omitempty"` // the field that it became, how it differs, or why it is refused
@@ -43,6 +44,12 @@ type Result struct {
 	Format Format            `json:"format"`
 	App    *spec.Application `json:"-"`
 	Fields []Field           `json:"fields"`
+
+	sources []source // that the fields may be in
+}
+
+func newResult(format Format) *Result {
+	return &Result{Format: format, App: &spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication}}
 }
 
 // Count says how many fields have a verdict.
@@ -60,10 +67,10 @@ func (r *Result) add(path string, v Verdict, format string, args ...any) {
 }
 
 // finish looks whether the result is a manifest that a server would take. Where something was refused it need not be.
-func (r *Result) finish(file []byte) error {
-	r.locate(file)
+func (r *Result) finish() error {
+	r.locate()
 	if len(r.App.Spec.Services) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "the file has no service that Skerry could run")
+		return skerry.Errorf(skerry.CodeInvalid, "there is no service that Skerry could run")
 	}
 	if r.Count(Refused) > 0 {
 		return nil

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,10 +17,13 @@ import (
 
 // fields is a mapping of a file, out of which its reader takes field after field. What is left in the end is refused.
 type fields struct {
-	at string
-	m  map[string]any
-	r  *Result
+	at    string
+	m     map[string]any
+	r     *Result
+	asked []string // the names under which its reader looked: others may be one of them, misspelt
 }
+
+func newFields(at string, m map[string]any, r *Result) *fields { return &fields{at: at, m: m, r: r} }
 
 // sub takes a field that is a mapping; without one, an empty one. Its own fields have verdicts of their own.
 func (f *fields) sub(key string) *fields {
@@ -28,7 +32,7 @@ func (f *fields) sub(key string) *fields {
 	if ok && !is {
 		f.refuse(key, "it is not a mapping")
 	}
-	return &fields{f.at + "." + key, m, f.r}
+	return newFields(f.at+"."+key, m, f.r)
 }
 
 // each takes a field that is a list of mappings.
@@ -36,7 +40,7 @@ func (f *fields) each(key string) (out []*fields) {
 	for i, v := range f.list(key) {
 		at := fmt.Sprintf("%s.%s[%d]", f.at, key, i)
 		if m, ok := v.(map[string]any); ok {
-			out = append(out, &fields{at, m, f.r})
+			out = append(out, newFields(at, m, f.r))
 		} else {
 			f.r.add(at, Refused, "it is not a mapping")
 		}
@@ -53,7 +57,7 @@ func (f *fields) named(key string) (names []string, out map[string]*fields) {
 		if names = append(names, name); m == nil && in.m[name] != nil {
 			in.refuse(name, "it is not a mapping")
 		}
-		out[name] = &fields{in.at + "." + name, m, f.r}
+		out[name] = newFields(in.at+"."+name, m, f.r)
 	}
 	return names, out
 }
@@ -62,6 +66,7 @@ func (f *fields) named(key string) (names []string, out map[string]*fields) {
 func (f *fields) take(key string) (any, bool) {
 	v, ok := f.m[key]
 	delete(f.m, key)
+	f.asked = append(f.asked, key)
 	return v, ok && v != nil
 }
 
@@ -229,13 +234,27 @@ func (f *fields) cores(key, became string) skerry.MilliCPU {
 // nothingLike refuses all that is left; why says more of some of it, by key.
 func (f *fields) nothingLike(why map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(f.m)) {
+		note := cmp.Or(why[key], f.misspelt(key), "Skerry has nothing like it")
 		if v, ok := f.take(key); ok && !empty(v) && !strings.HasPrefix(key, "x-") { // extensions, which nobody reads
-			note := why[key]
-			if note == "" {
-				note = "Skerry has nothing like it"
-			}
 			f.refuse(key, "%s", note)
 		}
+	}
+}
+
+// misspelt names the field that was meant, if one is so much like it that nothing else can have been.
+func (f *fields) misspelt(key string) string {
+	for _, known := range f.asked {
+		if len(known) > 3 && spec.EditDistance(strings.ToLower(key), strings.ToLower(known)) <= 2 {
+			return fmt.Sprintf("no such field is known; did you mean %q?", known)
+		}
+	}
+	return ""
+}
+
+// leave takes fields that need no counterpart, or none that differs much; why says so of each.
+func (f *fields) leave(why map[string]string) {
+	for key, note := range why {
+		f.without(key, note)
 	}
 }
 
@@ -244,6 +263,8 @@ func empty(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true
+	case string:
+		return v == ""
 	case map[string]any:
 		return len(v) == 0
 	case []any:

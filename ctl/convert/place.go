@@ -53,16 +53,68 @@ func Place(doc *yaml.Node, path string) (line, column int) {
 	return line, column
 }
 
-// locate says of each field on which line of the file it is, and sorts them by that.
-func (r *Result) locate(data []byte) {
-	var doc yaml.Node
-	if yaml.Unmarshal(data, &doc) == nil {
-		for i := range r.Fields {
-			r.Fields[i].Line, _ = Place(&doc, r.Fields[i].Path)
+// source is a part of a file in which fields are: all below a path.
+type source struct {
+	at     string
+	node   *yaml.Node
+	places map[string][2]int // or the line and column of each path, of a file that is not YAML
+	file   string            // empty where there is only one
+	line   int               // of the file on which the document begins; 0 is the first
+}
+
+// find gives the line of a path below the source, or that of what it is in; 0: it is not known.
+func (src source) find(path string) int {
+	if src.node != nil {
+		line, _ := Place(src.node, path)
+		return line
+	}
+	for path != "" && src.places[path][0] == 0 {
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return src.places[path][0]
+}
+
+// locate says of each field on which line of which file it is, and sorts them by that.
+func (r *Result) locate() {
+	order := map[string]int{}
+	for i := range r.Fields {
+		field, best := &r.Fields[i], -1
+		for n, src := range r.sources {
+			rest, ok := strings.CutPrefix(field.Path, src.at)
+			if ok && (src.at == "" || rest == "" || rest[0] == '.') && (best < 0 || len(src.at) > len(r.sources[best].at)) {
+				best = n
+			}
+		}
+		if best < 0 {
+			continue
+		}
+		src := r.sources[best]
+		field.File = src.file
+		field.Line = src.find(strings.TrimPrefix(strings.TrimPrefix(field.Path, src.at), "."))
+		if field.Line == 0 && src.at != "" {
+			field.Line = src.node.Line
+		}
+		if field.Line > 0 {
+			field.Line += max(src.line-1, 0)
+		}
+		if _, there := order[src.file]; !there {
+			order[src.file] = len(order)
 		}
 	}
 	slices.SortStableFunc(r.Fields, func(a, b Field) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), strings.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), strings.Compare(a.Path, b.Path))
+	})
+	r.Fields = slices.Compact(r.Fields) // what two workloads use is said once
+}
+
+// lineNumber is what the parser of YAML says of a place.
+var lineNumber = regexp.MustCompile(`line (\d+)`)
+
+// shifted gives what the parser said of a document that begins on a line of its file.
+func shifted(err error, line int) string {
+	return lineNumber.ReplaceAllStringFunc(strings.TrimPrefix(err.Error(), "yaml: "), func(text string) string {
+		n, _ := strconv.Atoi(strings.TrimPrefix(text, "line "))
+		return fmt.Sprintf("line %d", n+max(line-1, 0))
 	})
 }
 
