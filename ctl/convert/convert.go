@@ -97,7 +97,7 @@ func Text(app *spec.Application) ([]byte, error) {
 		return nil, err
 	}
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil { // JSON is YAML, and a node keeps the order
+	if err := yaml.Unmarshal(printable(data), &doc); err != nil { // JSON is YAML, and a node keeps the order
 		return nil, err
 	}
 	plain(&doc)
@@ -108,6 +108,19 @@ func Text(app *spec.Application) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), enc.Close()
+}
+
+// printable escapes in JSON what YAML allows only escaped.
+func printable(data []byte) []byte {
+	var out bytes.Buffer
+	for _, char := range string(data) {
+		if char >= 0x7f && char < 0xa0 || char == 0xfffe || char == 0xffff || char == 0xfeff {
+			fmt.Fprintf(&out, `\u%04x`, char)
+		} else {
+			out.WriteRune(char)
+		}
+	}
+	return out.Bytes()
 }
 
 // plain writes a node as a person would: one field a line, empty mappings left out, texts quoted only where they must be.

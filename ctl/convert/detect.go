@@ -31,10 +31,10 @@ func Detect(data []byte) Format {
 		return FormatNomad
 	}
 	var doc yaml.Node
-	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		if _, _, text := Template(data); text != "" && kindOfKubernetes.Match(data) {
-			return FormatKubernetes // its reader says what is wrong
-		}
+	if yaml.Unmarshal(data, &doc) != nil && kindOfKubernetes.Match(data) && !bytes.Contains(data, []byte("skerry/")) {
+		return FormatKubernetes // its reader says what is wrong
+	}
+	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return FormatUnknown
 	}
 	keys := map[string]*yaml.Node{}

@@ -140,6 +140,7 @@ func TestBadKubernetes(t *testing.T) {
 	}
 	for name, bad := range map[string]struct{ text, want string }{
 		"no YAML":        {"apiVersion: v1\nkind: [", "line 11"},
+		"a tab":          {"apiVersion: v1\nkind: Pod\nmetadata:\n\tname: x\n", "line 13"},
 		"no kind":        {"apiVersion: v1\nmetadata: {name: x}\n", "line 10, column 1: kind and apiVersion are needed"},
 		"no name":        {"apiVersion: v1\nkind: Pod\n", "line 10, column 1: Pod has no metadata.name"},
 		"not an object":  {"[a]", "line 10, column 1: it is not an object"},
