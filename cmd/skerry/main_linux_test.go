@@ -62,42 +62,55 @@ func TestUp(t *testing.T) {
 	}
 	commands := scriptCommands()
 	commands["terminal"] = terminal
-	testscript.Run(t, testscript.Params{Dir: "testdata/up", Setup: func(env *testscript.Env) error {
-		setHome(env)
-		env.Setenv("BIN", bin)
-		data := filepath.Join(env.WorkDir, "data")
-		cgroup := cgroupParent(env.WorkDir)
-		run := filepath.Join(env.WorkDir, "run")
-		env.Setenv("SKERRY_DATA", data)
-		env.Setenv("SKERRY_RUN_DIR", run)
-		env.Setenv("SKERRY_CGROUP_PARENT", cgroup)
-		env.Defer(func() {
-			if t, ok := env.T().(interface{ Failed() bool }); ok && t.Failed() {
-				quit(env.WorkDir)
-				logs, _ := filepath.Glob(filepath.Join(env.WorkDir, "*.log"))
-				for _, file := range logs {
-					text, _ := os.ReadFile(file)
-					env.T().Log(filepath.Base(file)+" ends with:\n", string(text[max(0, len(text)-60000):]))
-				}
-			}
-			// Whatever happened, nothing of the worker stays on the machine.
-			cfg := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(data, "worker")}, Join: node.Join{Name: "w1"}}
-			if _, err := os.Stat(cfg.Dir); err != nil {
-				return
-			}
-			// The agent of a script that failed runs on until after this.
-			var st role.Status
-			if role.CallLocal(context.Background(), cfg.Dir, "GET", "/status", nil, &st) == nil {
-				syscall.Kill(st.Pid, syscall.SIGTERM)
-			}
-			err := node.CleanMachine(context.Background(), cfg)
-			for n := 0; n < 5 && errors.Is(err, store.ErrInUse); n++ {
-				err = node.CleanMachine(context.Background(), cfg)
-			}
-			if err != nil {
-				t.Error(err)
-			}
+	files, err := filepath.Glob("testdata/up/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no scripts: %v", err)
+	}
+	// One after the other: each has a worker w1, and there is one of a name in a network.
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			testscript.Run(t, testscript.Params{Files: []string{file}, Setup: func(env *testscript.Env) error { return setUp(t, env, bin) },
+				Cmds: commands, UpdateScripts: *update})
 		})
-		return nil
-	}, Cmds: commands, UpdateScripts: *update})
+	}
+}
+
+// setUp prepares a script that runs `skerry up`, and takes away what that leaves.
+func setUp(t *testing.T, env *testscript.Env, bin string) error {
+	setHome(env)
+	env.Setenv("BIN", bin)
+	data := filepath.Join(env.WorkDir, "data")
+	cgroup := cgroupParent(env.WorkDir)
+	run := filepath.Join(env.WorkDir, "run")
+	env.Setenv("SKERRY_DATA", data)
+	env.Setenv("SKERRY_RUN_DIR", run)
+	env.Setenv("SKERRY_CGROUP_PARENT", cgroup)
+	env.Defer(func() {
+		if t, ok := env.T().(interface{ Failed() bool }); ok && t.Failed() {
+			quit(env.WorkDir)
+			logs, _ := filepath.Glob(filepath.Join(env.WorkDir, "*.log"))
+			for _, file := range logs {
+				text, _ := os.ReadFile(file)
+				env.T().Log(filepath.Base(file)+" ends with:\n", string(text[max(0, len(text)-60000):]))
+			}
+		}
+		// Whatever happened, nothing of the worker stays on the machine.
+		cfg := node.WorkerConfig{Common: node.Common{Dir: filepath.Join(data, "worker")}, Join: node.Join{Name: "w1"}}
+		if _, err := os.Stat(cfg.Dir); err != nil {
+			return
+		}
+		// The agent of a script that failed runs on until after this.
+		var st role.Status
+		if role.CallLocal(context.Background(), cfg.Dir, "GET", "/status", nil, &st) == nil {
+			syscall.Kill(st.Pid, syscall.SIGTERM)
+		}
+		err := node.CleanMachine(context.Background(), cfg)
+		for n := 0; n < 5 && errors.Is(err, store.ErrInUse); n++ {
+			err = node.CleanMachine(context.Background(), cfg)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return nil
 }
