@@ -29,11 +29,12 @@ import (
 
 // Device is a worker's data plane in the kernel. Its methods may be called at the same time.
 type Device struct {
-	opts Options
-	host *os.File
-	nl   *netlink.Handle
-	coll *ebpf.Collection
-	ring *ringbuf.Reader
+	opts  Options
+	host  *os.File
+	claim *os.File // to the worker's name in that namespace
+	nl    *netlink.Handle
+	coll  *ebpf.Collection
+	ring  *ringbuf.Reader
 
 	// mu guards what follows.
 	mu      sync.Mutex
@@ -100,6 +101,9 @@ func open(opt Options) (_ *Device, err error) {
 	if d.opts.space, err = cookie(d.host); err != nil {
 		return nil, err
 	}
+	if d.claim, err = kernel.Claim(d.host, "ebpf", opt.Worker); err != nil {
+		return nil, err
+	}
 	if err = d.adopt(); err != nil {
 		return nil, err
 	}
@@ -137,6 +141,9 @@ func (d *Device) release() {
 	}
 	if d.host != nil {
 		d.host.Close()
+	}
+	if d.claim != nil {
+		d.claim.Close()
 	}
 }
 

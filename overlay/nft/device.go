@@ -30,6 +30,7 @@ type Device struct {
 	opts     Options
 	skeleton *skeleton
 	host     *os.File
+	claim    *os.File // to the worker's name in that namespace
 	nl       *netlink.Handle
 
 	// mu guards what follows.
@@ -77,6 +78,9 @@ func (d *Device) open() (err error) {
 	if d.nl, err = netlink.NewHandleAt(netns.NsHandle(d.host.Fd()), unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER); err != nil {
 		return fmt.Errorf("open netlink: %w", err)
 	}
+	if d.claim, err = kernel.Claim(d.host, "nftables", d.opts.Worker); err != nil {
+		return err
+	}
 	if err := d.probe(); err != nil {
 		return err
 	}
@@ -106,6 +110,9 @@ func (d *Device) release() {
 	}
 	if d.host != nil {
 		d.host.Close()
+	}
+	if d.claim != nil {
+		d.claim.Close()
 	}
 }
 

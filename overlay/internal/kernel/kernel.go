@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/thread"
 )
 
@@ -122,4 +124,29 @@ func Whole[T any](list func() ([]T, error)) ([]T, error) {
 // IPNet is a prefix as netlink has it.
 func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// Claim reserves a name of the kind in a network namespace, as long as the file is open and this process lives: two workers of one name
+// would take each other's tables and devices.
+func Claim(ns *os.File, kind, worker string) (claim *os.File, err error) {
+	err = In(ns, func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		claim = os.NewFile(uintptr(fd), "claim")
+		// A name that begins so is in no file system, but in the namespace alone.
+		return unix.Bind(fd, &unix.SockaddrUnix{Name: "@skerry/" + kind + "/" + worker})
+	})
+	if err != nil && claim != nil {
+		claim.Close()
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, skerry.Errorf(skerry.CodeConflict, "another worker %s runs in the same network", worker).
+			WithHint("give each worker of a machine its own name (--name)")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim the name of worker %s: %w", worker, err)
+	}
+	return claim, nil
 }
