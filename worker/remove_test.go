@@ -43,12 +43,12 @@ func TestWhatStaysMountedIsKept(t *testing.T) {
 			os.MkdirAll(filepath.Dir(at), 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		made := os.MkdirAll(at, 0o755)
+		err := os.MkdirAll(at, 0o755)
 		if place == "host/file" {
-			from, made = file, errors.Join(os.Remove(at), os.WriteFile(at, nil, 0o644))
+			from, err = file, errors.Join(err, os.Remove(at), os.WriteFile(at, nil, 0o644))
 		}
-		if made != nil {
-			t.Fatal(made)
+		if err != nil {
+			t.Fatal(err)
 		}
 		thread.Run(func() {
 			if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
@@ -60,7 +60,8 @@ func TestWhatStaysMountedIsKept(t *testing.T) {
 			c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 			c.Env = append(os.Environ(), removeEnv+"="+dir)
 			ids := []syscall.SysProcIDMap{{Size: 1}}
-			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET, UidMappings: ids, GidMappings: ids}
+			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET,
+				UidMappings: ids, GidMappings: ids}
 			if out, err := c.CombinedOutput(); err != nil {
 				t.Errorf("%q: %v\n%s", place, err, out)
 			}

@@ -15,8 +15,8 @@ import (
 // RemoveTree removes a file or a directory with what is in it, but nothing that is mounted there: os.RemoveAll would go on into it. Where
 // something is mounted, mounted unmounts it or returns why not. One that is not there is no error.
 //
-// The kernel says where that is: it removes no mount point of its caller's mount namespace, and opens no directory across one. So nobody has
-// to read the list of all mounts, which is as long as the machine has containers, and what is mounted meanwhile is safe, too.
+// The kernel says where that is: it removes no mount point of its caller's mount namespace, and opens no directory across one. So nobody
+// has to read the list of all mounts, which is as long as the machine has containers, and what is mounted meanwhile is safe, too.
 //
 // However deep a tree is, it takes few open files and little memory: what is in it may be a container's, made to harm who removes it.
 func RemoveTree(path string, mounted func(path string) error) error {

@@ -175,8 +175,8 @@ func TestOpenUnmounted(t *testing.T) {
 	})
 }
 
-// A tree that is deeper than files may be open, with names that are as long as they may be, is removed with few open files and little memory.
-// What is mounted deep down in it is left alone, and names that are in the way hinder nobody.
+// A tree that is deeper than files may be open, with names that are as long as they may be, is removed with few open files and little
+// memory. What is mounted deep down in it is left alone, and names that are in the way hinder nobody.
 func TestRemoveTreeHoweverDeep(t *testing.T) {
 	inOwnMounts(t, func() {
 		dir := t.TempDir()
@@ -235,7 +235,8 @@ func inOwnMounts(t *testing.T, test func()) {
 		t.Skip(&testenv.Unsupported{What: "mounts", Why: "they need root"})
 	}
 	thread.Run(func() {
-		if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
 			t.Error(err)
 			return
 		}

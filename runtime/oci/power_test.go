@@ -13,8 +13,8 @@ import (
 	"skerry.dev/skerry/runtime/runtimetest"
 )
 
-// A power failure may leave nothing in a task's record, which is not forced to the disk: what the runtime keeps of the task goes with it all
-// the same, and another task of that name can start.
+// A power failure may leave nothing in a task's record, which is not forced to the disk: what the runtime keeps of the task goes with it
+// all the same, and another task of that name can start.
 func TestRecordLost(t *testing.T) {
 	layer := runtimetest.Image(t, runtimetest.Workload(t))
 	for _, program := range []string{"crun", "runc"} {
