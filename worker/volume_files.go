@@ -145,7 +145,7 @@ func (s *Server) removeVolumes(v spec.VolumeClaim) {
 	}
 	s.work.Load().Go(func() {
 		if aside != "" {
-			if err := os.RemoveAll(aside); err != nil {
+			if err := removeMounted(aside); err != nil {
 				s.opt.Log.Warn("remove local volumes", "err", err)
 			}
 		}

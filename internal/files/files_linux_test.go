@@ -39,7 +39,7 @@ func TestSwapWritesNothing(t *testing.T) {
 		m.length, m.count = 1<<20, 1
 		const fiemap, delayed = 0xc020660b, 0x4
 		if _, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fiemap, uintptr(unsafe.Pointer(&m))); e != 0 {
-			t.Fatal(e)
+			t.Fatalf("ask where the file is: %v", e)
 		}
 		if m.mapped != 1 || m.extent&delayed == 0 {
 			t.Errorf("after %d times it has %d extents, flags %#x: it has a place on the disk", n+1, m.mapped, m.extent)

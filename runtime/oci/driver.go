@@ -129,25 +129,35 @@ func (d *Driver) CleanUp(ctx context.Context) error {
 // clean takes the container out of the runtime's own books and unmounts its root.
 func (d *Driver) clean(ctx context.Context, task *monitor.Task) error {
 	rec := task.Record()
-	if rec.Runtime != "" {
-		files, err := stateFiles(d.root(rec.Runtime), rec.Handle.ID)
+	lost := rec.Runtime == "" // by a power failure, which ended all that ran: the record is not forced to the disk
+	programs := []string{rec.Runtime}
+	if lost {
+		programs = d.runtimes
+	}
+	var files []string
+	for _, program := range programs {
+		have, err := stateFiles(d.root(program), rec.Handle.ID)
 		if err != nil {
 			return err
 		}
-		if len(files) > 0 && !onlyFiles(task) {
-			out, err := d.command(ctx, rec.Runtime, "delete", "--force", string(rec.Handle.ID)).CombinedOutput()
-			if err != nil {
-				// A state that the runtime itself cannot read any more is ours to delete: nothing runs in it.
-				d.Options.Log.Warn("runtime delete", "task", rec.Handle.ID, "err", err, "output", strings.TrimSpace(string(out)))
-			}
-		}
-		for _, f := range files {
-			if err := os.RemoveAll(f); err != nil {
-				return err
-			}
+		files = append(files, have...)
+	}
+	if len(files) > 0 && !lost && !onlyFiles(task) {
+		out, err := d.command(ctx, rec.Runtime, "delete", "--force", string(rec.Handle.ID)).CombinedOutput()
+		if err != nil {
+			// A state that the runtime itself cannot read any more is ours to delete: nothing runs in it.
+			d.Options.Log.Warn("runtime delete", "task", rec.Handle.ID, "err", err, "output", strings.TrimSpace(string(out)))
 		}
 	}
-	return d.Unmount(task)
+	for _, f := range files {
+		if err := os.RemoveAll(f); err != nil {
+			return err
+		}
+	}
+	if err := d.Unmount(task); err != nil || !lost {
+		return err
+	}
+	return outside{Dir: filepath.Join(d.Mounts, string(rec.Handle.ID))}.forget()
 }
 
 // onlyFiles reports whether files are all that a runtime has of a task whose processes have ended. "delete" does three things: it kills

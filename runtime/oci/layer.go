@@ -40,5 +40,5 @@ func (d Bundles) DropLayer(ctx context.Context, h runtime.Handle) error {
 	if err := d.Unmount(t); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(t.Path("upper")), os.RemoveAll(t.Path("work")))
+	return errors.Join(t.RemoveTree("upper"), t.RemoveTree("work"))
 }

@@ -39,8 +39,9 @@ type places struct {
 // mostPlaces is how many layers there may be before those that nobody uses are removed.
 const mostPlaces = 64
 
-// mounted are the places of a spec, as the config of its container will have them, but for device nodes.
-func mounted(spec runtime.Spec) *specs.Spec {
+// mounted are the places of a spec, as the config of its container will have them, but for device nodes. In place of what is mounted they
+// have a directory or a file that stays one: what somebody may replace just now must not make a layer of another name's places.
+func mounted(spec runtime.Spec) (*specs.Spec, error) {
 	c := &specs.Spec{Linux: &specs.Linux{}, Mounts: defaultMounts(spec)}
 	for _, f := range ownFiles(spec) {
 		c.Mounts = append(c.Mounts, specs.Mount{Destination: f.target, Type: "bind", Source: os.DevNull})
@@ -48,7 +49,20 @@ func mounted(spec runtime.Spec) *specs.Spec {
 	for _, m := range spec.Mounts {
 		c.Mounts = append(c.Mounts, mount(m))
 	}
-	return c
+	for i := range c.Mounts {
+		m := &c.Mounts[i]
+		if m.Type != "bind" {
+			continue
+		}
+		st, err := os.Stat(m.Source)
+		if err != nil {
+			return nil, err
+		}
+		if m.Source = os.DevNull; st.IsDir() {
+			m.Source = "/"
+		}
+	}
+	return c, nil
 }
 
 // key names the layer for an image with places that belong to an owner, by all that it depends on. The layers of an image do not change,
@@ -77,14 +91,7 @@ func key(lower []string, config *specs.Spec, owner int) (string, error) {
 		of.Layers = append(of.Layers, layer{dir, st.Ino, st.Mtim})
 	}
 	for _, m := range config.Mounts {
-		dir := m.Type != "bind"
-		if !dir {
-			if err := unix.Stat(m.Source, &st); err != nil {
-				return "", &os.PathError{Op: "stat", Path: m.Source, Err: err}
-			}
-			dir = st.Mode&unix.S_IFMT == unix.S_IFDIR
-		}
-		of.Places = append(of.Places, place{m.Destination, dir})
+		of.Places = append(of.Places, place{m.Destination, m.Type != "bind" || m.Source != os.DevNull})
 	}
 	text, err := json.Marshal(of)
 	sum := sha256.Sum256(text)
@@ -93,7 +100,10 @@ func key(lower []string, config *specs.Spec, owner int) (string, error) {
 
 // layer gives the layer for a task whose root has the layers of an image below it, and notes in the task's record that it has it.
 func (all *places) layer(task *monitor.Task, spec runtime.Spec, lower []string, owner int) (string, error) {
-	config := mounted(spec)
+	config, err := mounted(spec)
+	if err != nil {
+		return "", err
+	}
 	key, err := key(lower, config, owner)
 	if err != nil {
 		return "", err

@@ -31,6 +31,34 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
+// A layer has the places that its name says, whatever somebody does meanwhile to what is to be mounted: the next container with the same
+// places, which may be another organisation's, could not start with others.
+func TestPlacesAreWhatTheirNameSays(t *testing.T) {
+	base, source := t.TempDir(), filepath.Join(t.TempDir(), "source")
+	all := &places{dir: filepath.Join(t.TempDir(), "places"), used: func() map[string]bool { return nil }}
+	spec := runtime.Spec{Mounts: []runtime.Mount{{Type: "bind", Source: source, Target: "/data"}}}
+	if err := os.Mkdir(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config, err := mounted(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := key([]string{base}, config, -1)
+	if err := errors.Join(err, os.Remove(source), os.WriteFile(source, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := key([]string{base}, config, -1); err != nil || again != name {
+		t.Errorf("its name was %s, and is %s, %v", name, again, err)
+	}
+	if err := all.make(name, config, []string{base}, -1); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(all.dir, name, "data")); err != nil || !st.IsDir() {
+		t.Errorf("the place of a directory is %v, %v", st, err)
+	}
+}
+
 // The places of mounts that an image lacks are made once, and no container has any of them in its own layer. What the image has stays as it
 // is.
 func TestPlacesAreMadeOnce(t *testing.T) {

@@ -211,7 +211,7 @@ func handles(tasks []*Task) []runtime.Handle {
 }
 
 func (s *Tasks) forget(t *Task) {
-	_ = os.RemoveAll(t.dir)
+	_ = t.RemoveTree("")
 	h := t.Record().Handle
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,7 +306,7 @@ func (t *Task) Discard() error {
 	}
 	for _, e := range entries {
 		if e.Name() != "task.json" {
-			if err := files.RemoveTree(t.Path(e.Name()), t.mounted); err != nil {
+			if err := t.RemoveTree(e.Name()); err != nil {
 				return err
 			}
 		}
@@ -324,7 +324,9 @@ func (t *Task) Discard() error {
 	return nil
 }
 
-// mounted refuses to unmount what is not the task's to unmount.
-func (t *Task) mounted(at string) error {
-	return fmt.Errorf("task %s: something is still mounted at %s", t.Record().Handle.ID, at)
+// RemoveTree removes a file or a directory of the task's, but nothing that is mounted there.
+func (t *Task) RemoveTree(name string) error {
+	return files.RemoveTree(t.Path(name), func(at string) error {
+		return fmt.Errorf("task %s: something is still mounted at %s", t.Record().Handle.ID, at)
+	})
 }
