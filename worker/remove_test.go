@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/spec"
 )
@@ -33,6 +34,12 @@ func TestWhatStaysMountedIsKept(t *testing.T) {
 		}
 		return
 	}
+	trial := exec.Command("/proc/self/exe", "-test.run=^$")
+	trial.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
+	if err := trial.Start(); err != nil {
+		t.Skip(&testenv.Unsupported{What: "user namespaces", Why: err.Error()})
+	}
+	_ = trial.Wait()
 	for _, place := range []string{"host/data", "host/file", "volumes/scratch/a/b", ""} {
 		dir := t.TempDir()
 		s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
