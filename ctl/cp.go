@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -194,9 +195,17 @@ func packOne(out *tar.Writer, file, name string, info fs.FileInfo, told io.Write
 	return err
 }
 
-// staysWithin reports whether a link under a name leads to what is copied, too.
+// staysWithin reports whether a link under a name leads to what is copied, too. What a target has after .. follows from where the link is;
+// a .. after a name need not, because that name may be a link as well.
 func staysWithin(name, to string) bool {
 	first, _, below := strings.Cut(name, "/")
+	rest := to
+	for rest == ".." || strings.HasPrefix(rest, "../") {
+		rest = strings.TrimPrefix(rest[2:], "/")
+	}
+	if slices.Contains(strings.Split(rest, "/"), "..") {
+		return false
+	}
 	at := path.Join(path.Dir(name), to)
 	return below && !path.IsAbs(to) && (at == first || strings.HasPrefix(at, first+"/"))
 }
@@ -240,6 +249,12 @@ func copyOut(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, conta
 func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) error {
 	archive := tar.NewReader(sent)
 	found := false
+	var inside *os.Root // of a directory that is copied: its links lead nowhere else, not even to what is beside it
+	defer func() {
+		if inside != nil {
+			inside.Close()
+		}
+	}()
 	for {
 		head, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -253,7 +268,16 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 			return skerry.Errorf(skerry.CodeInvalid, "the instance sent %q, which nobody asked for", head.Name)
 		}
 		found = true
-		if err := unpackOne(root, archive, head, path.Join(as, below), told); err != nil {
+		at, file := root, as
+		if below = strings.TrimSuffix(below, "/"); below != "" {
+			if inside == nil {
+				if inside, err = root.OpenRoot(as); err != nil {
+					return err
+				}
+			}
+			at, file = inside, below
+		}
+		if err := unpackOne(at, archive, head, file, path.Join(as, below), told); err != nil {
 			return err
 		}
 	}
@@ -264,8 +288,9 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 	return err
 }
 
-func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, name string, told io.Writer) error {
-	file := filepath.FromSlash(name)
+// unpackOne writes an entry to a file below a directory; name is that of the file in messages.
+func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, file, name string, told io.Writer) error {
+	file = filepath.FromSlash(file)
 	mode := head.FileInfo().Mode().Perm()
 	switch head.Typeflag {
 	case tar.TypeDir:
@@ -281,7 +306,7 @@ func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, name string, 
 		_, err = io.Copy(f, archive)
 		return errors.Join(err, f.Close())
 	case tar.TypeSymlink:
-		if !staysWithin(name, head.Linkname) {
+		if !staysWithin(name, head.Linkname) || belowLink(root, file) {
 			fmt.Fprintf(told, "warning: %s is left out: it is a link to %s, elsewhere\n", name, head.Linkname)
 			return nil
 		}
@@ -292,4 +317,14 @@ func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, name string, 
 	}
 	fmt.Fprintf(told, "warning: %s is left out: it is no file\n", name)
 	return nil
+}
+
+// belowLink reports whether a file is reached by a link: then it is not where its name says.
+func belowLink(root *os.Root, file string) bool {
+	for dir := filepath.Dir(file); dir != "."; dir = filepath.Dir(dir) {
+		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
+			return true
+		}
+	}
+	return false
 }
