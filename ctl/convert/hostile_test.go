@@ -1,0 +1,49 @@
+package convert
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestVariablesOfVariables: variables that each are two of another are refused before they fill the memory.
+func TestVariablesOfVariables(t *testing.T) {
+	var file strings.Builder
+	fmt.Fprintf(&file, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: a/b:1\n    env:\n"+
+		"      - {name: V0, value: %q}\n", strings.Repeat("x", 100))
+	for n := range 60 {
+		fmt.Fprintf(&file, "      - {name: V%d, value: $(V%d)$(V%d)}\n", n+1, n, n)
+	}
+	result, err := Kubernetes([]Document{{Data: []byte(file.String())}}, Options{})
+	if err != nil || result.Count(Refused) == 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDetectOutside: what is in the texts of a file says nothing of the file.
+func TestDetectOutside(t *testing.T) {
+	const job = "    job \"x\" {\n    }\n"
+	for text, want := range map[string]Format{
+		"apiVersion: skerry/v1\nkind: Application\nmetadata: {name: a}\nspec:\n  x: |\n" + job: FormatSkerry,
+		"apiVersion: v1\nkind: ConfigMap\ndata:\n  x: |\n" + job:                               FormatKubernetes,
+		"job \"x\" {\n}\n": FormatNomad,
+		"# a job\njob \"x\" {\n  group \"g\" {}\n}\n": FormatNomad,
+	} {
+		if got := Detect([]byte(text)); got != want {
+			t.Errorf("%q is for %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestPlacesOfManyFields: to say where fields are does not take a look at the whole file for each.
+func TestPlacesOfManyFields(t *testing.T) {
+	body, lines, err := readHCL([]byte("job \"a\" {\n  /* é */ b = 1\n  c = [\n    { d = 2 }]\n}\n"))
+	if err != nil || body["job"] == nil {
+		t.Fatalf("%v: %v", body, err)
+	}
+	for path, want := range map[string][2]int{"job[0]": {1, 1}, "job[0].b": {2, 11}, "job[0].c": {3, 3}, "job[0].c[0].d": {4, 7}} {
+		if lines[path] != want {
+			t.Errorf("%s is at %v, want %v", path, lines[path], want)
+		}
+	}
+}
