@@ -3,6 +3,7 @@ package convert
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -268,6 +269,9 @@ func (in *hcl) object(path string) (any, error) {
 	}
 }
 
+// outside is what the language itself puts into a text.
+var outside = regexp.MustCompile(`[$%]\{ *(var|local)\.[^}]*\}|%\{[^}]*\}|\$\{[a-z0-9_]+\([^}]*\}`)
+
 // quoted reads a text in quotes. What is in ${} stays as it is: Nomad computes it on the machine.
 func (in *hcl) quoted() (string, error) {
 	start := in.at
@@ -278,6 +282,10 @@ func (in *hcl) quoted() (string, error) {
 		in.at++
 		switch {
 		case letter == '"':
+			if found := outside.FindString(out.String()); found != "" {
+				in.at = start
+				return "", fmt.Errorf("variables, functions and conditions are not computed; write what %q becomes", found)
+			}
 			return out.String(), nil
 		case letter == '\n':
 			in.at = start

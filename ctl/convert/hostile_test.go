@@ -47,3 +47,51 @@ func TestPlacesOfManyFields(t *testing.T) {
 		}
 	}
 }
+
+// TestPoliciesTogether: where pods may go is what all policies allow, and a policy that fits nothing is not said to be kept.
+func TestPoliciesTogether(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: a}}\nspec: {containers: [{name: a, image: a/b:1}]}\n"
+	policy := func(name, selector, cidr string) string {
+		return fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s}\nspec:\n  podSelector: %s\n"+
+			"  policyTypes: [Egress]\n  egress: [{to: [{ipBlock: {cidr: %s}}]}]\n", name, selector, cidr)
+	}
+	docs := []Document{{Data: []byte(pod)}, {Data: []byte(policy("one", "{}", "10.1.0.0/16"))},
+		{Data: []byte(policy("two", "{matchLabels: {app: a}}", "10.2.0.0/16"))}}
+	result, err := Kubernetes(docs, Options{})
+	if err != nil || result.Count(Refused) > 0 {
+		t.Fatalf("%v, %+v", err, result)
+	}
+	if egress := result.App.Spec.Services[0].Egress; egress == nil || len(egress.Allow) != 2 {
+		t.Errorf("of two policies became %+v", egress)
+	}
+	for _, selector := range []string{"{matchLabels: {app: b}}", "{matchExpressions: [{key: app, operator: Exists}]}"} {
+		result, err := Kubernetes([]Document{{Data: []byte(pod)}, {Data: []byte(policy("one", selector, "10.1.0.0/16"))}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range result.Fields {
+			if field.Verdict == Kept && strings.HasSuffix(field.Path, ".egress") {
+				t.Errorf("%s: %+v, but it is nowhere in the manifest", selector, field)
+			}
+		}
+	}
+}
+
+// TestVariablesOfJobs: what the language would put into a text is an error wherever it is, as in place of a text.
+func TestVariablesOfJobs(t *testing.T) {
+	for _, text := range []string{"${var.user}", "${ local.user }", "%{ if true }a%{ endif }", "${lower(\"A\")}"} {
+		job := `job "a" {
+  group "a" {
+    task "a" {
+      driver = "docker"
+      config { image = "a/b:1" }
+      user = "` + text + `"
+    }
+  }
+}
+`
+		if result, err := Nomad([]byte(job), Options{}); err == nil && result.Count(Refused) == 0 {
+			t.Errorf("%s is kept: %+v", text, result.App.Spec.Services[0].User)
+		}
+	}
+}
