@@ -11,6 +11,6 @@ import (
 func TestAliasesOfManifests(t *testing.T) {
 	text := "a: &a " + strings.Repeat("x", 500_000) + "\nb:\n" + strings.Repeat("- *a\n", 50_000)
 	if _, err := DecodeManifest("application/yaml", []byte(text)); err == nil || skerry.AsError(err).Code != skerry.CodeTooLarge {
-		t.Errorf("%v", err)
+		t.Errorf("the manifest became: %v", err)
 	}
 }

@@ -105,7 +105,7 @@ func TestHostileArchives(t *testing.T) {
 		onlyCopy(t, parent)
 		for _, name := range []string{"copy/a/b/out", "copy/out"} {
 			if to, err := os.Readlink(filepath.Join(parent, name)); err == nil {
-				t.Errorf("%q left a link to %s, which is not in the copy", entries, to)
+				t.Errorf("archive %q left a link to %s, which is not in the copy", entries, to)
 			}
 		}
 		if len(entries) < 3 && !strings.HasPrefix(strings.Join(entries, ""), "data->") && err == nil {

@@ -135,6 +135,6 @@ func TestAliasesOfFiles(t *testing.T) {
 	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nx: &a " + strings.Repeat("x", 1<<20) + "\ny:\n" + strings.Repeat("- *a\n", 3000)
 	_, err := readDocuments([]string{"-"}, strings.NewReader(text))
 	if err == nil || skerry.AsError(err).Code != skerry.CodeTooLarge {
-		t.Errorf("%v", err)
+		t.Errorf("the file was read: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ func TestVariablesOfVariables(t *testing.T) {
 	}
 	result, err := Kubernetes([]Document{{Data: []byte(file.String())}}, Options{})
 	if err != nil || result.Count(Refused) == 0 {
-		t.Errorf("%v", err)
+		t.Errorf("they are taken: %v", err)
 	}
 }
 
@@ -30,7 +30,7 @@ func TestDetectOutside(t *testing.T) {
 		"# a job\njob \"x\" {\n  group \"g\" {}\n}\n": FormatNomad,
 	} {
 		if got := Detect([]byte(text)); got != want {
-			t.Errorf("%q is for %q, want %q", text, got, want)
+			t.Errorf("file %q is for %q, want %q", text, got, want)
 		}
 	}
 }
@@ -39,11 +39,11 @@ func TestDetectOutside(t *testing.T) {
 func TestPlacesOfManyFields(t *testing.T) {
 	body, lines, err := readHCL([]byte("job \"a\" {\n  /* é */ b = 1\n  c = [\n    { d = 2 }]\n}\n"))
 	if err != nil || body["job"] == nil {
-		t.Fatalf("%v: %v", body, err)
+		t.Fatalf("read %v: %v", body, err)
 	}
 	for path, want := range map[string][2]int{"job[0]": {1, 1}, "job[0].b": {2, 11}, "job[0].c": {3, 3}, "job[0].c[0].d": {4, 7}} {
 		if lines[path] != want {
-			t.Errorf("%s is at %v, want %v", path, lines[path], want)
+			t.Errorf("field %s is at %v, want %v", path, lines[path], want)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestPoliciesTogether(t *testing.T) {
 		{Data: []byte(policy("two", "{matchLabels: {app: a}}", "10.2.0.0/16"))}}
 	result, err := Kubernetes(docs, Options{})
 	if err != nil || result.Count(Refused) > 0 {
-		t.Fatalf("%v, %+v", err, result)
+		t.Fatalf("convert two policies: %v, %+v", err, result)
 	}
 	if egress := result.App.Spec.Services[0].Egress; egress == nil || len(egress.Allow) != 2 {
 		t.Errorf("of two policies became %+v", egress)
@@ -67,11 +67,11 @@ func TestPoliciesTogether(t *testing.T) {
 	for _, selector := range []string{"{matchLabels: {app: b}}", "{matchExpressions: [{key: app, operator: Exists}]}"} {
 		result, err := Kubernetes([]Document{{Data: []byte(pod)}, {Data: []byte(policy("one", selector, "10.1.0.0/16"))}}, Options{})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("convert %s: %v", selector, err)
 		}
 		for _, field := range result.Fields {
 			if field.Verdict == Kept && strings.HasSuffix(field.Path, ".egress") {
-				t.Errorf("%s: %+v, but it is nowhere in the manifest", selector, field)
+				t.Errorf("for %s: %+v, but it is nowhere in the manifest", selector, field)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func TestVariablesOfJobs(t *testing.T) {
 }
 `
 		if result, err := Nomad([]byte(job), Options{}); err == nil && result.Count(Refused) == 0 {
-			t.Errorf("%s is kept: %+v", text, result.App.Spec.Services[0].User)
+			t.Errorf("the text %s is kept: %+v", text, result.App.Spec.Services[0].User)
 		}
 	}
 }

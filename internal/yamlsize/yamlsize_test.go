@@ -20,7 +20,7 @@ func TestCheck(t *testing.T) {
 		nested: true, "a: &a [*a]\n": true, "x: 1\n---\n" + nested: true, "a: &x [": false,
 	} {
 		if err := Check([]byte(text), 10000); (err != nil) != large || large && skerry.AsError(err).Code != skerry.CodeTooLarge {
-			t.Errorf("%.60q: %v", text, err)
+			t.Errorf("check of %.60q: %v", text, err)
 		}
 	}
 }
