@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/yamlsize"
 	"skerry.dev/skerry/spec"
 )
 
@@ -58,6 +60,9 @@ func DecodeManifest(contentType string, data []byte) (*spec.Application, error) 
 func fromYAML(data []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "the manifest is empty")
+	}
+	if err := yamlsize.Check(data, spec.MaxManifest); err != nil {
+		return nil, fmt.Errorf("the manifest is too large: %w", err)
 	}
 	bad := func(err error) error {
 		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")

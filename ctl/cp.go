@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ func (a *app) cpCommand() *cobra.Command {
 	var container string
 	cmd := &cobra.Command{Use: "cp SOURCE DESTINATION", Short: "Copy files to or from an instance", Args: cobra.ExactArgs(2),
 		Long: `Copy a file or a directory to or from an instance. One of both is INSTANCE:PATH or APP/SERVICE:PATH, which means a ready
-instance. A local DESTINATION that is a directory, or one that ends in a slash, gets the copy below its name. The instance needs a tar in
+instance. A DESTINATION that is a directory, or one that ends in a slash, gets the copy below its name. The instance needs a tar in
 its image. Copied files belong to who copies. Of links, only those that stay within what is copied are taken over; they and other special
 files that are left out are named.`,
 		Example: "  skerry cp shop/front:/var/log/app.log .\n  skerry cp -c proxy certs/ shop/front:/etc/proxy/",
@@ -60,15 +61,15 @@ func remotePath(s string) (name, file string, remote bool) {
 	return name, file, true
 }
 
-// tarIn runs tar in an instance. What it reads, and what it writes, are the caller's.
+// tarIn runs tar in an instance, and returns its exit status. What it reads, and what it writes, are the caller's.
 func tarIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, container string, args []string, in io.Reader,
-	out io.Writer) error {
+	out, errOut io.Writer) (int, error) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	opt := api.ExecOptions{Command: append([]string{"tar"}, args...), Container: container, Stdin: in != nil}
 	conn, closer, err := client.Exec(ctx, id, opt)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer closer.Close()
 	stop := context.AfterFunc(ctx, func() { closer.Close() })
@@ -86,22 +87,36 @@ func tarIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, contain
 			closer.Close() // tar would take what it has for the whole
 		}
 	}()
-	res, err := readExec(conn, out, cmd.ErrOrStderr())
+	res, err := readExec(conn, out, errOut)
 	if err != nil || res.Code != 0 {
 		closer.Close()
 	}
 	<-sent
 	if err != nil && failed != nil {
-		return failed
+		return 0, failed
 	}
 	if res.Error != "" {
-		return skerry.Errorf(skerry.CodeUnsupported, "tar could not be run in %s: %s", id, res.Error).
+		return 0, skerry.Errorf(skerry.CodeUnsupported, "tar could not be run in %s: %s", id, res.Error).
 			WithHint("the image needs a tar for that")
 	}
 	if err == nil && res.Code != 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "tar in %s ended with status %d", id, res.Code)
+		return res.Code, nil
 	}
-	return ended(cmd.Context(), id, res, err)
+	return 0, ended(cmd.Context(), id, res, err)
+}
+
+// copied returns an error if tar ended with one.
+func copied(id skerry.InstanceID, status int, err error) error {
+	if err == nil && status != 0 {
+		return skerry.Errorf(skerry.CodeInvalid, "tar in %s ended with status %d", id, status)
+	}
+	return err
+}
+
+// isDirectory reports whether a path is a directory in an instance: tar can pack that alone.
+func isDirectory(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, container, file string) (bool, error) {
+	status, err := tarIn(cmd, client, id, container, []string{"cf", "-", "--no-recursion", "-C", file, "."}, nil, io.Discard, io.Discard)
+	return err == nil && status == 0, err
 }
 
 // copyInto sends a file or a directory into an instance.
@@ -116,6 +131,12 @@ func copyInto(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, cont
 	if err != nil {
 		return err
 	}
+	// Without that, tar would replace an empty directory by a file.
+	if there, err := isDirectory(cmd, client, id, container, to); err != nil {
+		return err
+	} else if there {
+		to += "/"
+	}
 	dir, name := path.Split(to)
 	if name == "" || name == "." {
 		name = filepath.Base(abs)
@@ -125,9 +146,9 @@ func copyInto(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, cont
 	if dir == "" {
 		dir = "."
 	}
-	err = tarIn(cmd, client, id, container, []string{"xf", "-", "-C", dir}, archive, io.Discard)
+	status, err := tarIn(cmd, client, id, container, []string{"xf", "-", "-C", dir}, archive, io.Discard, cmd.ErrOrStderr())
 	archive.Close()
-	return err
+	return copied(id, status, err)
 }
 
 // pack writes a file, or a directory with all that is below it, as an archive in which it has another name.
@@ -194,9 +215,17 @@ func packOne(out *tar.Writer, file, name string, info fs.FileInfo, told io.Write
 	return err
 }
 
-// staysWithin reports whether a link under a name leads to what is copied, too.
+// staysWithin reports whether a link under a name leads to what is copied, too. What a target has after .. follows from where the link is;
+// a .. after a name need not, because that name may be a link as well.
 func staysWithin(name, to string) bool {
 	first, _, below := strings.Cut(name, "/")
+	rest := to
+	for rest == ".." || strings.HasPrefix(rest, "../") {
+		rest = strings.TrimPrefix(rest[2:], "/")
+	}
+	if slices.Contains(strings.Split(rest, "/"), "..") {
+		return false
+	}
 	at := path.Join(path.Dir(name), to)
 	return below && !path.IsAbs(to) && (at == first || strings.HasPrefix(at, first+"/"))
 }
@@ -227,7 +256,8 @@ func copyOut(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, conta
 		archive.CloseWithError(err)
 		unpacked <- err
 	}()
-	err = tarIn(cmd, client, id, container, []string{"cf", "-", "-C", dir, "./" + name}, nil, packing)
+	status, err := tarIn(cmd, client, id, container, []string{"cf", "-", "-C", dir, "./" + name}, nil, packing, cmd.ErrOrStderr())
+	err = copied(id, status, err)
 	packing.CloseWithError(err)
 	if problem := <-unpacked; problem != nil && !errors.Is(problem, err) {
 		return problem
@@ -240,6 +270,12 @@ func copyOut(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, conta
 func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) error {
 	archive := tar.NewReader(sent)
 	found := false
+	var inside *os.Root // of a directory that is copied: its links lead nowhere else, not even to what is beside it
+	defer func() {
+		if inside != nil {
+			inside.Close()
+		}
+	}()
 	for {
 		head, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -253,7 +289,16 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 			return skerry.Errorf(skerry.CodeInvalid, "the instance sent %q, which nobody asked for", head.Name)
 		}
 		found = true
-		if err := unpackOne(root, archive, head, path.Join(as, below), told); err != nil {
+		at, file := root, as
+		if below = strings.TrimSuffix(below, "/"); below != "" {
+			if inside == nil {
+				if inside, err = root.OpenRoot(as); err != nil {
+					return err
+				}
+			}
+			at, file = inside, below
+		}
+		if err := unpackOne(at, archive, head, file, path.Join(as, below), told); err != nil {
 			return err
 		}
 	}
@@ -264,8 +309,9 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 	return err
 }
 
-func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, name string, told io.Writer) error {
-	file := filepath.FromSlash(name)
+// unpackOne writes an entry to a file below a directory; name is that of the file in messages.
+func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, file, name string, told io.Writer) error {
+	file = filepath.FromSlash(file)
 	mode := head.FileInfo().Mode().Perm()
 	switch head.Typeflag {
 	case tar.TypeDir:
@@ -281,7 +327,7 @@ func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, name string, 
 		_, err = io.Copy(f, archive)
 		return errors.Join(err, f.Close())
 	case tar.TypeSymlink:
-		if !staysWithin(name, head.Linkname) {
+		if !staysWithin(name, head.Linkname) || belowLink(root, file) {
 			fmt.Fprintf(told, "warning: %s is left out: it is a link to %s, elsewhere\n", name, head.Linkname)
 			return nil
 		}
@@ -292,4 +338,14 @@ func unpackOne(root *os.Root, archive io.Reader, head *tar.Header, name string, 
 	}
 	fmt.Fprintf(told, "warning: %s is left out: it is no file\n", name)
 	return nil
+}
+
+// belowLink reports whether a file is reached by a link: then it is not where its name says.
+func belowLink(root *os.Root, file string) bool {
+	for dir := filepath.Dir(file); dir != "."; dir = filepath.Dir(dir) {
+		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
+			return true
+		}
+	}
+	return false
 }

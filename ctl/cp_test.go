@@ -88,7 +88,9 @@ func TestCopies(t *testing.T) {
 func TestHostileArchives(t *testing.T) {
 	for _, entries := range [][]string{
 		{"data/", "data/../../evil=x"}, {"../evil=x"}, {"/evil=x"}, {"other=x"}, {"data/", "data/l->..", "data/l/evil=x"},
-		{"data/", "data/l->../..", "data/l/evil=x"}, {"data->..", "data/evil=x"}, {"data->/", "data/evil=x"}, {}, {"data2/evil=x"},
+		{"data/", "data/l->../..", "data/l/evil=x"}, {"data->..", "data/evil=x"},
+		{"data/", "data/a/", "data/a/b/", "data/a/b/up->../..", "data/a/b/out->up/..", "data/a/b/out/evil=x"},
+		{"data/", "data/a/", "data/a/b/", "data/a/b/up->../..", "data/a/b/up/out->../..", "data/out/evil=x"}, {"data->/", "data/evil=x"}, {}, {"data2/evil=x"},
 	} {
 		parent := filepath.Join(t.TempDir(), "parent")
 		if err := os.Mkdir(parent, 0o755); err != nil {
@@ -101,6 +103,11 @@ func TestHostileArchives(t *testing.T) {
 		err = unpack(root, archiveOf(t, entries...), "data", "copy", io.Discard)
 		root.Close()
 		onlyCopy(t, parent)
+		for _, name := range []string{"copy/a/b/out", "copy/out"} {
+			if to, err := os.Readlink(filepath.Join(parent, name)); err == nil {
+				t.Errorf("archive %q left a link to %s, which is not in the copy", entries, to)
+			}
+		}
 		if len(entries) < 3 && !strings.HasPrefix(strings.Join(entries, ""), "data->") && err == nil {
 			t.Errorf("%q is no error", entries)
 		}

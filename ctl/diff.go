@@ -10,7 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/ctl/console"
-	"skerry.dev/skerry/ctl/convert"
+	"skerry.dev/skerry/view"
 )
 
 // Exit statuses of diff, as those of diff(1).
@@ -29,8 +29,12 @@ restart --pull" looks tags up again.
 
 Exit status: 0 if there is no difference, 1 if there is one, 2 for an error.`,
 		Example: "  skerry diff shop.yaml\n  skerry diff -f compose.yaml",
-		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
-			differs, err := a.diff(cmd, client, append(files, args...), &how)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			differs := false
+			err := a.run(func(cmd *cobra.Command, client *api.Client, args []string) (err error) {
+				differs, err = a.diff(cmd, client, append(files, args...), &how)
+				return err
+			})(cmd, args)
 			if err != nil {
 				return &console.Exit{Code: exitTrouble, Err: err}
 			}
@@ -38,7 +42,10 @@ Exit status: 0 if there is no difference, 1 if there is one, 2 for an error.`,
 				return &console.Exit{Code: exitDiffers}
 			}
 			return nil
-		})}
+		}}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &console.Exit{Code: exitTrouble, Err: console.FlagError(cmd, err)}
+	})
 	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
 	how.add(cmd)
 	return cmd
@@ -66,11 +73,11 @@ func (a *app) diff(cmd *cobra.Command, client *api.Client, files []string, how *
 		case err != nil:
 			return false, err
 		default:
-			if old, err = writtenManifest(&is); err != nil {
+			if old, err = writtenManifest(&is, a.namespace()); err != nil {
 				return false, err
 			}
 		}
-		fresh, err := convert.Text(want.WithoutDefaults())
+		fresh, err := writtenManifest(&view.AppView{Key: want.Key(), Manifest: want}, a.namespace())
 		if err != nil {
 			return false, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,24 +47,26 @@ func (a *app) edit(cmd *cobra.Command, client *api.Client, key skerry.AppKey, wa
 	if err != nil {
 		return err
 	}
-	manifest, err := writtenManifest(&shown)
+	manifest, err := writtenManifest(&shown, a.namespace())
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp("", "skerry-"+key.Name+"-*.yaml")
+	// A directory of its own: what an editor leaves beside the file goes with it, and is nobody else's to read.
+	dir, err := os.MkdirTemp("", "skerry-edit-*")
 	if err != nil {
 		return err
 	}
-	path := file.Name()
-	file.Close()
+	path := filepath.Join(dir, key.Name+".yaml")
 	doc := document{file: "app/" + a.short(key), n: 1, of: 1, yaml: manifest, line: 1}
 	opt := api.ApplyOptions{Expect: shown.Gen}
 	var refused error // what was saved last
 	for {
 		before := doc.yaml
-		if err := editFile(cmd, path, before); err != nil {
-			os.Remove(path)
+		if err := editFile(cmd, path, before); err != nil && refused == nil {
+			os.RemoveAll(dir)
 			return err
+		} else if err != nil {
+			break
 		}
 		if doc.yaml, err = os.ReadFile(path); err != nil {
 			return err
@@ -71,9 +74,14 @@ func (a *app) edit(cmd *cobra.Command, client *api.Client, key skerry.AppKey, wa
 		if bytes.Equal(doc.yaml, before) || blank(doc.yaml) {
 			break
 		}
-		if refused = a.tryDocument(cmd, client, &doc, opt); refused == nil {
-			os.Remove(path)
-			return a.apply(cmd, client, []document{doc}, opt, waiting, "")
+		if refused = a.tryDocument(cmd, client, &doc, key, opt); refused == nil {
+			if refused = a.apply(cmd, client, []document{doc}, opt, &waitFlags{noWait: true}, ""); refused == nil {
+				os.RemoveAll(dir)
+				if waiting.waits() {
+					return a.follow(cmd, client, []skerry.AppKey{key}, waiting.timeout, "")
+				}
+				return nil
+			}
 		}
 		var problem *skerry.Error
 		if !errors.As(refused, &problem) || problem.Code != skerry.CodeInvalid {
@@ -82,7 +90,7 @@ func (a *app) edit(cmd *cobra.Command, client *api.Client, key skerry.AppKey, wa
 		doc.yaml = append(refusal(refused), withoutRefusal(doc.yaml)...)
 	}
 	if refused == nil {
-		os.Remove(path)
+		os.RemoveAll(dir)
 		fmt.Fprintf(cmd.OutOrStdout(), "app/%s was not changed\n", a.short(key))
 		return nil
 	}
@@ -91,9 +99,13 @@ func (a *app) edit(cmd *cobra.Command, client *api.Client, key skerry.AppKey, wa
 }
 
 // tryDocument has the server check a document that is to be applied.
-func (a *app) tryDocument(cmd *cobra.Command, client *api.Client, doc *document, opt api.ApplyOptions) error {
+func (a *app) tryDocument(cmd *cobra.Command, client *api.Client, doc *document, key skerry.AppKey, opt api.ApplyOptions) error {
 	if err := doc.check(); err != nil {
 		return err
+	}
+	if named, err := doc.key(a.namespace()); err == nil && named != key {
+		return skerry.Errorf(skerry.CodeInvalid, "%s cannot become %s: an application keeps its name and its namespace", key, named).
+			WithHint("`skerry apply` makes another")
 	}
 	opt.DryRun = true
 	if _, err := client.Apply(cmd.Context(), doc.inNamespace(a.namespace()), opt); err != nil {

@@ -131,6 +131,9 @@ func (a *app) get(cmd *cobra.Command, client *api.Client, flags *getFlags, args 
 		if items, err = withManifests(cmd.Context(), client, items); err != nil {
 			return err
 		}
+		if flags.output == formatManifest {
+			return printManifests(cmd.OutOrStdout(), items, a.namespace())
+		}
 	}
 	return printItems(cmd, res, flags, items, len(names) == 1)
 }
@@ -237,9 +240,6 @@ func printItems(cmd *cobra.Command, res *resource, flags *getFlags, items []item
 	values := make([]any, len(items))
 	for n := range items {
 		values[n] = items[n].value
-	}
-	if flags.output == formatManifest && res.singular() == "app" {
-		return printManifests(cmd.OutOrStdout(), items)
 	}
 	if done, err := printColumns(cmd.OutOrStdout(), flags.output, values, !flags.noHeaders); done || err != nil {
 		return err

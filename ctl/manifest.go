@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/yamlsize"
 	"skerry.dev/skerry/spec"
 )
 
@@ -76,6 +77,11 @@ func readDocuments(names []string, stdin io.Reader) ([]document, error) {
 	}
 	if len(out) == 0 {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%s contains no manifest", strings.Join(names, ", "))
+	}
+	for i := range out {
+		if err := yamlsize.Check(out[i].yaml, maxFile); err != nil {
+			return nil, out[i].at(err)
+		}
 	}
 	return unwrap(out)
 }

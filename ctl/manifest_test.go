@@ -129,3 +129,12 @@ func FuzzSplitDocuments(f *testing.F) {
 		}
 	})
 }
+
+// TestAliasesOfFiles: a file that is small only because of its aliases is refused before it is read as another format.
+func TestAliasesOfFiles(t *testing.T) {
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nx: &a " + strings.Repeat("x", 1<<20) + "\ny:\n" + strings.Repeat("- *a\n", 3000)
+	_, err := readDocuments([]string{"-"}, strings.NewReader(text))
+	if err == nil || skerry.AsError(err).Code != skerry.CodeTooLarge {
+		t.Errorf("the file was read: %v", err)
+	}
+}

@@ -27,10 +27,10 @@ func (a *app) changeApp(cmd *cobra.Command, client *api.Client, key skerry.AppKe
 	if err != nil {
 		return err
 	}
-	if shown.Manifest == nil {
-		return skerry.Errorf(skerry.CodeUnsupported, "the server did not send the manifest of %s", key)
+	manifest, err := shortManifest(&shown, a.namespace())
+	if err != nil {
+		return err
 	}
-	manifest := shown.Manifest.WithoutDefaults()
 	if err := change(manifest); err != nil {
 		return err
 	}

@@ -14,19 +14,33 @@ import (
 	"skerry.dev/skerry/view"
 )
 
-// writtenManifest gives the manifest of an application as a person would write it: without defaults, fit to be applied again.
-func writtenManifest(v *view.AppView) ([]byte, error) {
+// shortManifest gives the manifest of an application without defaults, fit to be applied again. It says its namespace unless that is
+// the default one and in use: an apply takes a manifest that says none for one of the namespace in use.
+func shortManifest(v *view.AppView, namespace string) (*spec.Application, error) {
 	if v.Manifest == nil {
 		return nil, skerry.Errorf(skerry.CodeUnsupported, "the server did not send the manifest of %s", v.Key)
 	}
-	return convert.Text(v.Manifest.WithoutDefaults())
+	short := v.Manifest.WithoutDefaults()
+	if namespace != spec.DefaultNamespace {
+		short.Metadata.Namespace = v.Key.Namespace
+	}
+	return short, nil
+}
+
+// writtenManifest is shortManifest as a person would write it.
+func writtenManifest(v *view.AppView, namespace string) ([]byte, error) {
+	short, err := shortManifest(v, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return convert.Text(short)
 }
 
 // printManifests prints the manifests of applications, separated as files have them.
-func printManifests(w io.Writer, items []item) error {
+func printManifests(w io.Writer, items []item, namespace string) error {
 	for n, i := range items {
 		v := i.value.(view.AppView)
-		text, err := writtenManifest(&v)
+		text, err := writtenManifest(&v, namespace)
 		if err != nil {
 			return err
 		}
@@ -84,7 +98,7 @@ func unwrap(docs []document) ([]document, error) {
 			if list[n].Manifest == nil {
 				continue
 			}
-			text, err := writtenManifest(&list[n])
+			text, err := writtenManifest(&list[n], "") // whatever is in use
 			if err != nil {
 				return nil, doc.at(err)
 			}

@@ -53,9 +53,7 @@ func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) in
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return skerry.Errorf(skerry.CodeInvalid, "%w", err).WithHint("`%s --help` lists the flags", cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(FlagError)
 	err := unknownIn(root, args)
 	if err == nil {
 		err = root.ExecuteContext(ctx)
@@ -72,6 +70,11 @@ func Main(ctx context.Context, root *cobra.Command, args []string, s Streams) in
 	}
 	PrintError(s.Err, err)
 	return ExitError
+}
+
+// FlagError says what is wrong with the flags of a command.
+func FlagError(cmd *cobra.Command, err error) error {
+	return skerry.Errorf(skerry.CodeInvalid, "%w", err).WithHint("`%s --help` lists the flags", cmd.CommandPath())
 }
 
 // Elsewhere begins the annotations of the root command that say what there is here for a command of another program.

@@ -127,7 +127,9 @@ func printable(data []byte) []byte {
 func plain(node *yaml.Node) {
 	node.Style = 0
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!str" {
-		if strings.Contains(node.Value, "\n") {
+		if strings.HasPrefix(strings.TrimLeft(node.Value, " "), "\t") {
+			node.Style = yaml.DoubleQuotedStyle // readers take a tab for a part of the indent
+		} else if strings.Contains(node.Value, "\n") {
 			node.Style = yaml.LiteralStyle
 		} else if !isText(node.Value) {
 			node.Style = yaml.DoubleQuotedStyle
@@ -162,7 +164,14 @@ func isText(word string) bool {
 }
 
 // saysMore reports whether an empty mapping under a name is not the same as none.
-func saysMore(name string) bool { return name == "egress" || name == "local" || name == "empty" }
+func saysMore(name string) bool {
+	switch name {
+	case "egress", "local", "empty", "canary", "snapshots", "job", "wasm", "machine", "addresses", "startup", "readiness", "liveness",
+		"contention":
+		return true
+	}
+	return false
+}
 
 // Name makes a DNS label out of a name: the name of an application, a service, a volume or a port.
 func Name(from string) string {

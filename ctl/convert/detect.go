@@ -27,13 +27,23 @@ var job = regexp.MustCompile(`(?m)^\s*job\s+"[^"]*"\s*\{`)
 
 // Detect says what a document is written for, by its content alone.
 func Detect(data []byte) Format {
-	if job.Match(data) {
-		return FormatNomad
-	}
 	var doc yaml.Node
-	if yaml.Unmarshal(data, &doc) != nil && kindOfKubernetes.Match(data) && !bytes.Contains(data, []byte("skerry/")) {
+	broken := yaml.Unmarshal(data, &doc) != nil
+	if format := detectYAML(&doc); !broken && format != FormatUnknown {
+		return format // whatever is in its texts
+	}
+	begin, kind := job.FindIndex(data), kindOfKubernetes.FindIndex(data)
+	switch {
+	case begin != nil && (kind == nil || begin[0] < kind[0]):
+		return FormatNomad
+	case broken && kind != nil && !bytes.Contains(data, []byte("skerry/")):
 		return FormatKubernetes // its reader says what is wrong
 	}
+	return FormatUnknown
+}
+
+// detectYAML is Detect for what is YAML or JSON.
+func detectYAML(doc *yaml.Node) Format {
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return FormatUnknown
 	}

@@ -3,6 +3,7 @@ package convert
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,10 +16,17 @@ type hcl struct {
 	at    int
 	depth int
 	lines map[string][2]int // of fields, by their paths
+	seen  position
 }
+
+// position is how far lines have been counted: fields come one after the other.
+type position struct{ at, line, column int }
 
 // maxDepth bounds how deep blocks and values may be in each other.
 const maxDepth = 100
+
+// maxWord bounds names, which are in the paths of all that is below them.
+const maxWord = 256
 
 // readHCL reads a file, and says where each field is.
 func readHCL(data []byte) (map[string]any, map[string][2]int, error) {
@@ -32,8 +40,16 @@ func readHCL(data []byte) (map[string]any, map[string][2]int, error) {
 }
 
 func (in *hcl) place(at int) (line, column int) {
-	before := in.text[:min(at, len(in.text))]
-	return 1 + strings.Count(before, "\n"), utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
+	if at < in.seen.at {
+		in.seen = position{}
+	}
+	part := in.text[in.seen.at:min(at, len(in.text))]
+	if end := strings.LastIndexByte(part, '\n'); end >= 0 {
+		in.seen.line += strings.Count(part, "\n")
+		in.seen.column, part = 0, part[end+1:]
+	}
+	in.seen.at, in.seen.column = min(at, len(in.text)), in.seen.column+utf8.RuneCountInString(part)
+	return in.seen.line + 1, in.seen.column + 1
 }
 
 // space skips white space and comments; lines says whether ends of lines are white space, too.
@@ -146,21 +162,31 @@ func (in *hcl) block(out map[string]any, name, path string, start int) error {
 }
 
 func (in *hcl) note(path string, at int) {
+	if len(path) > 4*maxWord {
+		return // no field that anybody knows is so deep
+	}
 	line, column := in.place(at)
 	in.lines[strings.TrimPrefix(path, ".")] = [2]int{line, column}
 }
 
 // word reads a name, which may be quoted.
 func (in *hcl) word() (string, error) {
-	if in.next() == '"' {
-		return in.quoted()
-	}
 	start := in.at
+	if in.next() == '"' {
+		name, err := in.quoted()
+		if err == nil && len(name) > maxWord {
+			in.at, err = start, fmt.Errorf("a name of more than %d letters", maxWord)
+		}
+		return name, err
+	}
 	for in.at < len(in.text) && strings.IndexByte(nameLetters+".", in.text[in.at]) >= 0 {
 		in.at++
 	}
 	if in.at == start {
 		return "", fmt.Errorf("a name is needed")
+	}
+	if in.at-start > maxWord {
+		return "", fmt.Errorf("a name of more than %d letters", maxWord)
 	}
 	return in.text[start:in.at], nil
 }
@@ -243,6 +269,9 @@ func (in *hcl) object(path string) (any, error) {
 	}
 }
 
+// outside is what the language itself puts into a text.
+var outside = regexp.MustCompile(`[$%]\{ *(var|local)\.[^}]*\}|%\{[^}]*\}|\$\{[a-z0-9_]+\([^}]*\}`)
+
 // quoted reads a text in quotes. What is in ${} stays as it is: Nomad computes it on the machine.
 func (in *hcl) quoted() (string, error) {
 	start := in.at
@@ -253,6 +282,10 @@ func (in *hcl) quoted() (string, error) {
 		in.at++
 		switch {
 		case letter == '"':
+			if found := outside.FindString(out.String()); found != "" {
+				in.at = start
+				return "", fmt.Errorf("variables, functions and conditions are not computed; write what %q becomes", found)
+			}
 			return out.String(), nil
 		case letter == '\n':
 			in.at = start

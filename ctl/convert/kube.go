@@ -32,7 +32,9 @@ type kube struct {
 	peers     map[string]*peer // Services that lead to a workload, by name
 	hosts     *regexp.Regexp   // their names in texts; nil: there are none
 	claims    map[string][]*workload
-	entries   map[int]string // who has a port of the workers
+	entries   map[int]string  // who has a port of the workers
+	there     map[string]bool // KIND/NAME of the objects
+	expanded  int             // bytes of texts with the values of variables in their places
 }
 
 // object is one object. Its path in the report is KIND/NAME.
@@ -74,7 +76,7 @@ var (
 // Kubernetes converts objects of Kubernetes to one application.
 func Kubernetes(docs []Document, opt Options) (*Result, error) {
 	conv := &kube{Result: newResult(FormatKubernetes), objects: map[string][]*object{}, peers: map[string]*peer{},
-		claims: map[string][]*workload{}, entries: map[int]string{}}
+		claims: map[string][]*workload{}, entries: map[int]string{}, there: map[string]bool{}}
 	for _, doc := range docs {
 		if err := conv.read(doc); err != nil {
 			return nil, err
@@ -171,12 +173,13 @@ func (conv *kube) take(value map[string]any, node *yaml.Node, doc Document, fail
 		conv.add(at, Approximated, "left out: it is a test of a chart, for helm test")
 		return nil
 	}
-	if slices.ContainsFunc(conv.sources, func(s source) bool { return s.at == at }) {
+	if conv.there[at] {
 		conv.sources = append(conv.sources, source{at: at, node: node, file: doc.File, line: doc.Line})
 		conv.add(at, Refused, "there is another object of this kind and name")
 		return nil
 	}
 	conv.sources = append(conv.sources, source{at: at, node: node, file: doc.File, line: doc.Line})
+	conv.there[at] = true
 	obj := &object{fields: newFields(at, value, conv.Result), kind: kind, name: name}
 	obj.fields.take("kind")
 	obj.fields.take("apiVersion")

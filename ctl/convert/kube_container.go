@@ -32,7 +32,7 @@ func (conv *kube) container(it *pod, from *fields, out *spec.Container, res *spe
 	out.Env = env
 	texts := func(key, became string) (list []string) {
 		for i, text := range from.texts(key, became) {
-			list = append(list, conv.peersIn(from, fmt.Sprintf("%s[%d]", key, i), expand(text, conv.known(env))))
+			list = append(list, conv.peersIn(from, fmt.Sprintf("%s[%d]", key, i), conv.expand(from, key, text, env)))
 		}
 		return list
 	}
@@ -315,7 +315,7 @@ func (conv *kube) environment(it *pod, from *fields) map[string]string {
 			}
 		} else {
 			value := one.text("value", "")
-			env[name] = conv.peersIn(one, "value", expand(value, conv.known(env)))
+			env[name] = conv.peersIn(one, "value", conv.expand(one, "value", value, env))
 			one.kept("", "env")
 		}
 		if !spec.CheckEnvName(name) {
@@ -517,15 +517,22 @@ func (conv *kube) known(env map[string]string) func(string) (string, bool) {
 // reference is a variable in a text, or a dollar sign that is none's.
 var reference = regexp.MustCompile(`\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
 
-// expand puts the values of variables in their places, as Kubernetes does. What is not known stays.
-func expand(text string, known func(string) (string, bool)) string {
-	return reference.ReplaceAllStringFunc(text, func(found string) string {
+// expand puts the values of variables in their places, as Kubernetes does. What is not known stays. Each value may be several of another
+// in turn, so what comes of it is refused beyond what a manifest can have.
+func (conv *kube) expand(at *fields, key, text string, env map[string]string) string {
+	known := conv.known(env)
+	out := reference.ReplaceAllStringFunc(text, func(found string) string {
 		if found == "$$" {
 			return "$"
 		}
-		if value, ok := known(found[2 : len(found)-1]); ok {
+		if value, ok := known(found[2 : len(found)-1]); ok && conv.expanded <= spec.MaxManifest {
+			conv.expanded += len(value)
 			return value
 		}
 		return found
 	})
+	if conv.expanded > spec.MaxManifest {
+		at.refuse(key, "with the values of its variables it is larger than a manifest may be")
+	}
+	return out
 }

@@ -398,6 +398,7 @@ func (conv *kube) policy(obj *object) {
 	if len(labels) == 0 && selector.m["matchExpressions"] == nil {
 		loads = conv.workloads
 	}
+	said := !empty(selector.m["matchExpressions"])
 	selector.without("matchExpressions", "left out: services are chosen by labels that they have")
 	selector.nothingLike(nil)
 	types := from.texts("policyTypes", "")
@@ -408,8 +409,19 @@ func (conv *kube) policy(obj *object) {
 	}
 	if from.m["egress"] != nil || slices.Contains(types, "Egress") {
 		egress := conv.egress(from)
+		switch {
+		case len(loads) > 0:
+			from.kept("egress", "egress")
+		case said:
+			from.refuse("podSelector", "services are chosen by labels that they have, and none of these files would keep to the policy")
+		default:
+			from.approx("egress", "left out: no workload of these files has the labels")
+		}
 		for _, load := range loads {
-			load.svc.Egress = egress
+			if load.svc.Egress == nil {
+				load.svc.Egress = &spec.Egress{}
+			}
+			load.svc.Egress.Allow = append(load.svc.Egress.Allow, egress.Allow...) // each policy allows more
 		}
 	}
 	from.nothingLike(nil)
@@ -461,6 +473,5 @@ func (conv *kube) egress(from *fields) *spec.Egress {
 		}
 		rule.nothingLike(nil)
 	}
-	from.kept("egress", "egress")
 	return out
 }

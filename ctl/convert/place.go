@@ -76,16 +76,19 @@ func (src source) find(path string) int {
 
 // locate says of each field on which line of which file it is, and sorts them by that.
 func (r *Result) locate() {
-	order := map[string]int{}
+	order, byPath := map[string]int{}, map[string]int{}
+	for n, src := range slices.Backward(r.sources) {
+		byPath[src.at] = n // the first of several
+	}
 	for i := range r.Fields {
-		field, best := &r.Fields[i], -1
-		for n, src := range r.sources {
-			rest, ok := strings.CutPrefix(field.Path, src.at)
-			if ok && (src.at == "" || rest == "" || rest[0] == '.') && (best < 0 || len(src.at) > len(r.sources[best].at)) {
-				best = n
-			}
+		field := &r.Fields[i]
+		at := field.Path
+		best, ok := byPath[at]
+		for !ok && at != "" { // the longest path that the field is below
+			at = at[:max(0, strings.LastIndexByte(at, '.'))]
+			best, ok = byPath[at]
 		}
-		if best < 0 {
+		if !ok {
 			continue
 		}
 		src := r.sources[best]

@@ -57,7 +57,7 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/evidence",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
+	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/processstats internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
 	"worker/core":      ". spec wire decide/members decide/reconcile",
 
 	// how code runs; drivers never see the overlay
@@ -79,7 +79,7 @@ var imports = map[string]string{
 	"overlay/hostnet":      ". spec wire overlay/internal/kernel internal/files internal/thread",
 	"overlay/bpf":          "wire overlay overlay/internal/... internal/panics",
 	"overlay/nft":          "wire overlay overlay/internal/... internal/panics",
-	"overlay/internal/...": ". overlay/internal/kernel internal/thread",
+	"overlay/internal/...": "overlay/internal/kernel internal/thread",
 	"overlay/wireguard":    "wire overlay overlay/relay/frame",
 	"overlay/tunnel":       "wire overlay overlay/relay/frame internal/panics",
 	"overlay/relay":        "wire overlay overlay/relay/frame internal/panics",
@@ -88,11 +88,11 @@ var imports = map[string]string{
 	"overlay/ingress":      "spec wire overlay internal/panics",
 
 	// API, client, commands
-	"api":         ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend artifact/imageref",
+	"api":         ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend internal/processstats internal/yamlsize artifact/imageref",
 	"web":         "std",
 	"api/client":  ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":         ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
-	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert internal/execstream internal/s3 store/journal runtime store artifact/imageref",
+	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert internal/execstream internal/s3 internal/yamlsize store/journal runtime store artifact/imageref",
 	"ctl/console": ".",
 	"ctl/convert": ". spec",
 
@@ -116,10 +116,11 @@ var imports = map[string]string{
 	"internal/loopfs":       "",
 	"internal/owners":       "internal/files",
 	"internal/roundtrip":    "spec wire decide/coord internal/files internal/panics",
+	"internal/processstats": "",
 	"internal/s3":           ".",
 	"internal/snapshot":     ". spec",
 	"internal/thread":       "",
-	"internal/processstats": "",
+	"internal/yamlsize":     ".",
 	"internal/signals":      "",
 	"internal/tier":         ". spec view decide/apps decide/evidence artifact auth internal/execstream internal/loop internal/panics internal/sbom wire store/journal link link/beat link/mqtt store store/vault artifact/imageref",
 	"internal/succession":   ". wire auth internal/tier link link/frame store decide/lease store/vault internal/files",
