@@ -79,7 +79,7 @@ var imports = map[string]string{
 	"overlay/hostnet":      ". spec wire overlay/internal/kernel internal/files internal/thread",
 	"overlay/bpf":          "wire overlay overlay/internal/... internal/panics",
 	"overlay/nft":          "wire overlay overlay/internal/... internal/panics",
-	"overlay/internal/...": "overlay/internal/kernel internal/thread",
+	"overlay/internal/...": ". overlay/internal/kernel internal/thread",
 	"overlay/wireguard":    "wire overlay overlay/relay/frame",
 	"overlay/tunnel":       "wire overlay overlay/relay/frame internal/panics",
 	"overlay/relay":        "wire overlay overlay/relay/frame internal/panics",
