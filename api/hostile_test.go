@@ -68,7 +68,7 @@ func TestProblemsOfBadRequests(t *testing.T) {
 		"key twice in JSON":    {"POST", "/v1/apps", js, `{"kind":"Application","metadata":{"name":"a","name":"b"}}`, 422, "twice", "keep one"},
 		"two documents":        {"POST", "/v1/apps", yaml, shop + "---\n" + shop, 422, "more than one document", "apply -f"},
 		"bomb": {"POST", "/v1/apps", yaml, "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g]\n",
-			422, "", ""},
+			413, "aliases", ""},
 		"deep nesting":       {"POST", "/v1/apps", js, strings.Repeat(`{"spec":`, 100_000) + "1" + strings.Repeat("}", 100_000), 422, "", ""},
 		"deep YAML":          {"POST", "/v1/apps", yaml, strings.Repeat("[", 50_000), 422, "not valid YAML", ""},
 		"wrong field":        {"POST", "/v1/apps", yaml, strings.Replace(shop, "command:", "comand:", 1), 422, "not valid", ""},
