@@ -136,7 +136,13 @@ func Claim(ns *os.File, kind, worker string) (claim *os.File, err error) {
 		}
 		claim = os.NewFile(uintptr(fd), "claim")
 		// A name that begins so is in no file system, but in the namespace alone.
-		return unix.Bind(fd, &unix.SockaddrUnix{Name: "@skerry/" + kind + "/" + worker})
+		name := &unix.SockaddrUnix{Name: "@skerry/" + kind + "/" + worker}
+		// What a process that has let go of it started at that moment has it until it executes its program.
+		end := time.Now().Add(claimWait)
+		for err = unix.Bind(fd, name); errors.Is(err, unix.EADDRINUSE) && time.Now().Before(end); err = unix.Bind(fd, name) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return err
 	})
 	if err != nil && claim != nil {
 		claim.Close()
@@ -150,3 +156,6 @@ func Claim(ns *os.File, kind, worker string) (claim *os.File, err error) {
 	}
 	return claim, nil
 }
+
+// claimWait is how long a claim waits for another to end.
+const claimWait = 3 * time.Second
