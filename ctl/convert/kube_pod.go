@@ -430,12 +430,3 @@ func kubeSeccomp(from *fields) (unconfined bool) {
 	profile.nothingLike(nil)
 	return unconfined
 }
-
-// unique gives a name that no other has, of those that taken knows.
-func unique(base string, taken func(string) bool) string {
-	name := base
-	for n := 2; taken(name); n++ {
-		name = fmt.Sprintf("%s-%d", base, n)
-	}
-	return name
-}

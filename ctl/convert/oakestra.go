@@ -143,7 +143,7 @@ func (conv *oakestra) resources(from *fields, res *spec.Resources) {
 		if n == nil {
 			return 0
 		}
-		if *n < 0 || *n > 1<<40 {
+		if *n < 0 || int64(*n) > 1<<40 {
 			from.refuse(key, "%d is no amount", *n)
 			return 0
 		}
