@@ -2,7 +2,6 @@ package convert
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
