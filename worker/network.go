@@ -27,8 +27,7 @@ const (
 )
 
 // attachments keeps the whole wanted configuration of the network, because the network is changed only by Set. Changes
-// that arrive while one Set is under way share the next, but for joining: of many instances that come at once each Set joins a few, so that
-// the first of them start while the others are joined.
+// that arrive while one Set is under way share the next.
 type attachments struct {
 	network    Network
 	overlayNet *overlayNet // nil: no overlay
@@ -40,15 +39,13 @@ type attachments struct {
 	mu        sync.Mutex
 	changes   uint64
 	wants     map[skerry.InstanceID]wanted
-	fresh     map[skerry.InstanceID]bool          // those of wants that are new and were in no Set yet
 	ingresses map[skerry.InstanceID]skerry.AppKey // attachments of the ingress, which are no instances
 	taken     map[int]bool                        // TCP ports of this host that the ingress listens on
 	have      map[skerry.InstanceID]wire.Attachment
 }
 
 func newAttachments(n Network) *attachments {
-	return &attachments{network: n, wants: map[skerry.InstanceID]wanted{}, fresh: map[skerry.InstanceID]bool{},
-		have: map[skerry.InstanceID]wire.Attachment{}}
+	return &attachments{network: n, wants: map[skerry.InstanceID]wanted{}, have: map[skerry.InstanceID]wire.Attachment{}}
 }
 
 // wanted is what an instance has of the network: its ports, and its bandwidth in bytes per second (0: no limit).
@@ -86,7 +83,7 @@ func (n *attachments) restore(ctx context.Context) error {
 	n.changes++
 	mine := n.changes
 	n.mu.Unlock()
-	return n.apply(ctx, mine, "")
+	return n.apply(ctx, mine)
 }
 
 // wanted reports whether an instance is to be in the network.
@@ -105,18 +102,14 @@ func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep [
 			Reason: "its egress policy holds in networks of the worker's alone, and this worker gives none (--no-network); leave egress out, or choose another worker"}
 	}
 	n.mu.Lock()
-	_, known := n.wants[assigned.ID]
 	ports, err := n.bindLocked(assigned, keep)
-	if _, is := n.wants[assigned.ID]; is && !known {
-		n.fresh[assigned.ID] = true
-	}
 	n.changes++
 	mine := n.changes
 	n.mu.Unlock()
 	if err != nil || n.network == nil {
 		return ports, wire.Attachment{}, err
 	}
-	err = n.apply(ctx, mine, assigned.ID)
+	err = n.apply(ctx, mine)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	att, ok := n.have[assigned.ID]
@@ -191,38 +184,17 @@ func free(proto string, port int) bool {
 	return err == nil
 }
 
-// freshAtOnce is how many instances a Set joins. Each takes milliseconds, in which one processor is busy at most.
-const freshAtOnce = 16
-
-// leaveLocked chooses the instances that the next Set does not join yet: all that are fresh but some, of which id is one.
-func (n *attachments) leaveLocked(id skerry.InstanceID) map[skerry.InstanceID]bool {
-	left := maps.Clone(n.fresh)
-	join := func(id skerry.InstanceID) {
-		delete(left, id)
-		delete(n.fresh, id)
-	}
-	join(id)
-	for i, next := range slices.Sorted(maps.Keys(left)) {
-		if id == "" || i+1 >= freshAtOnce { // whoever joins none waits for none
-			break
-		}
-		join(next)
-	}
-	return left
-}
-
-// apply brings the machine in line with what is wanted, unless a Set since change mine has done so. It joins an instance, if there is one.
-func (n *attachments) apply(ctx context.Context, mine uint64, id skerry.InstanceID) error {
+// apply brings the machine in line with what is wanted, unless a Set since change mine has done so.
+func (n *attachments) apply(ctx context.Context, mine uint64) error {
 	if n.network == nil {
 		return nil
 	}
 	n.setting.Lock()
 	defer n.setting.Unlock()
-	n.mu.Lock()
-	if n.applied >= mine && !n.fresh[id] {
-		n.mu.Unlock()
+	if n.applied >= mine {
 		return n.lastErr
 	}
+	n.mu.Lock()
 	upTo := n.changes // what comes later may be done, too
 	n.mu.Unlock()
 	var c hostnet.Config
@@ -230,16 +202,12 @@ func (n *attachments) apply(ctx context.Context, mine uint64, id skerry.Instance
 		c.Overlay = n.overlayNet.addresses()
 	}
 	n.mu.Lock()
-	left := n.leaveLocked(id)
 	if c.Overlay != nil {
 		for id := range n.ingresses {
 			c.Attachments = append(c.Attachments, hostnet.Want{ID: string(id)})
 		}
 	}
 	for id, want := range n.wants {
-		if left[id] {
-			continue
-		}
 		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out, Egress: want.egress}
 		for _, p := range want.ports {
 			if p.HostPort > 0 {
@@ -293,7 +261,7 @@ func (n *attachments) setEgress(ctx context.Context, id skerry.InstanceID, e *sp
 	if !ok {
 		return nil // it gets its network later, or none any more
 	}
-	return n.apply(ctx, mine, "")
+	return n.apply(ctx, mine)
 }
 
 // remove takes an instance off the network.
@@ -301,14 +269,13 @@ func (n *attachments) remove(ctx context.Context, id skerry.InstanceID) error {
 	n.mu.Lock()
 	_, ok := n.wants[id]
 	delete(n.wants, id)
-	delete(n.fresh, id)
 	n.changes++
 	mine := n.changes
 	n.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	return n.apply(ctx, mine, "")
+	return n.apply(ctx, mine)
 }
 
 // setIngresses says in which networks the ingress is to be, and joins it to those where it is not.
@@ -327,7 +294,7 @@ func (n *attachments) setIngresses(ctx context.Context, ingresses map[skerry.Ins
 	n.changes++
 	mine := n.changes
 	n.mu.Unlock()
-	return n.apply(ctx, mine, "")
+	return n.apply(ctx, mine)
 }
 
 // ingressesHave gives the attachments of the ingress.
