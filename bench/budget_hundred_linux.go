@@ -64,8 +64,8 @@ func (b *budgeter) hundredOnce(ctx context.Context, bare *bare) error {
 	shims, n, kernel := b.supervisors(b.s.workers[0])
 	if n > 0 {
 		b.add((shims/float64(n)+kernel/float64(n)+max(after-before, 0)/100)/(1<<20), "container.mem")
-		b.about(fmt.Sprintf("of each of %d: conmon %.2f MiB PSS, kernel memory of its cgroups %.2f, growth of the agent %.2f (last round)", n,
-			shims/float64(n)/(1<<20), kernel/float64(n)/(1<<20), max(after-before, 0)/100/(1<<20)), "container.mem")
+		b.about(fmt.Sprintf("of each of %d: conmon %.2f MiB PSS, kernel memory of its cgroups %.2f, growth of the agent %.2f (last round)",
+			n, shims/float64(n)/(1<<20), kernel/float64(n)/(1<<20), max(after-before, 0)/100/(1<<20)), "container.mem")
 	}
 	begin = time.Now()
 	if err := b.remove(ctx, name); err != nil {
@@ -102,13 +102,8 @@ func (b *budgeter) supervisors(worker *benchWorker) (pss float64, n int, kernel 
 			n++
 		}
 	}
-	filepath.WalkDir(filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker)), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.Name() == "memory.kmem.usage_in_bytes" && filepath.Dir(path) == filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker)) {
-			if data, err := os.ReadFile(path); err == nil {
-				kernel, _ = strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
-			}
-		}
-		return nil
-	})
+	if data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/memory", b.s.cgroup(worker), "memory.kmem.usage_in_bytes")); err == nil {
+		kernel, _ = strconv.ParseFloat(strings.TrimSpace(string(data)), 64)
+	}
 	return pss, n, kernel
 }

@@ -42,7 +42,8 @@ func placementBudgets(ctx context.Context, r *report.Report, opt ScheduleOptions
 			return err
 		}
 	}
-	ldp.About = fmt.Sprintf("median of %d decisions in each round; %d workers, a user within 20 ms and 120 km; placed %.0f %%; network, store and trilateration not in it",
+	ldp.About = fmt.Sprintf("median of %d decisions in each round; %d workers, a user within 20 ms and 120 km; placed %.0f %%; "+
+		"network, store and trilateration not in it",
 		each, workers, 100*share(placed, asked))
 	late.About = "p99 of the same decisions in each round"
 	rate.About = "rom or ldp, whichever is slower in a round; one core, decided and written into the index, not into the store"

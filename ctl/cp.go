@@ -82,18 +82,19 @@ func tarIn(cmd *cobra.Command, client *api.Client, id skerry.InstanceID, contain
 			return
 		}
 		if _, failed = io.Copy(conn.Writer(execstream.Stdin), in); failed == nil {
-			failed = conn.Write(execstream.StdinEOF, nil)
+			_ = conn.Write(execstream.StdinEOF, nil) // it may have ended at the end of the archive
 		} else {
 			closer.Close() // tar would take what it has for the whole
 		}
 	}()
 	res, err := readExec(conn, out, errOut)
-	if err != nil || res.Code != 0 {
-		closer.Close()
-	}
+	closer.Close() // whoever ends before it has read all keeps nobody waiting
 	<-sent
 	if err != nil && failed != nil {
 		return 0, failed
+	}
+	if failed != nil && res.Error == "" && res.Code == 0 {
+		return 0, skerry.Errorf(skerry.CodeUnavailable, "tar in %s ended before it had read all: %w", id, failed)
 	}
 	if res.Error != "" {
 		return 0, skerry.Errorf(skerry.CodeUnsupported, "tar could not be run in %s: %s", id, res.Error).

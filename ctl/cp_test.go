@@ -4,10 +4,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/internal/execstream"
 )
 
 // archiveOf makes an archive of entries NAME, NAME->LINK, NAME/ or NAME=CONTENT.
@@ -159,4 +165,41 @@ func FuzzUnpack(f *testing.F) {
 		_ = unpack(root, bytes.NewReader(data), "data", "copy", io.Discard)
 		onlyCopy(t, parent)
 	})
+}
+
+// TestTarThatEndsEarly: a copy of which not all was read is none, whatever the tar of the instance says, and it keeps nobody waiting.
+func TestTarThatEndsEarly(t *testing.T) {
+	calls := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := execstream.Accept(w, r, execstream.ProtoExec)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		calls++
+		// The first call asks whether the destination is a directory.
+		if err := execstream.New(conn).WriteJSON(execstream.Exit, execstream.Result{}); err != nil {
+			t.Error(err)
+		}
+		if calls == 1 {
+			conn.Close()
+		} // else it stays open, and nobody reads it
+	}))
+	defer server.Close()
+	client, err := api.NewClient(api.ClientOptions{Server: server.URL, Bearer: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	file := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("x"), 64<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := (&app{}).cpCommand()
+	cmd.SetContext(t.Context())
+	cmd.SetErr(io.Discard)
+	err = copyInto(cmd, client, "web-1", "", file, "/data/large")
+	if skerry.AsError(err).Code != skerry.CodeUnavailable || !strings.Contains(err.Error(), "ended before it had read all") {
+		t.Errorf("it said: %v", err)
+	}
 }

@@ -115,7 +115,7 @@ func (a *app) describeApp(ctx context.Context, client *api.Client, out io.Writer
 	pairs.add("Changed", when(now, v.UpdatedAt))
 	if v.Manifest != nil {
 		pairs.add("Description", v.Manifest.Metadata.Description)
-		pairs.add("Labels", pairsText(v.Manifest.Metadata.Labels))
+		pairs.add("Labels", pairsText(v.Manifest.Metadata.Labels, ", "))
 	}
 	pairs.flush()
 	if m := v.Amended; m != nil {
@@ -131,13 +131,13 @@ func (a *app) describeApp(ctx context.Context, client *api.Client, out io.Writer
 	return describeEvents(ctx, client, out, api.EventFilter{Namespace: key.Namespace, App: key.Name, Limit: 200}, service, now)
 }
 
-func pairsText(m map[string]string) string {
+func pairsText(m map[string]string, between string) string {
 	var out []string
 	for k, v := range m {
 		out = append(out, k+"="+v)
 	}
 	slices.Sort(out)
-	return strings.Join(out, ", ")
+	return strings.Join(out, between)
 }
 
 // ingressText tells what clients come to, where, and what is in the way.
@@ -500,7 +500,7 @@ func describeWorker(ctx context.Context, client *api.Client, out io.Writer, show
 		if f.Location != nil {
 			pairs.add("Location", fmt.Sprintf("%g,%g", f.Location.Lat, f.Location.Lon))
 		}
-		pairs.add("Labels", pairsText(f.Labels))
+		pairs.add("Labels", pairsText(f.Labels, ", "))
 		pairs.add("Taints", strings.Join(f.Taints, ", "))
 		pairs.add("Devices", strings.Join(f.Devices, ", "))
 		if f.Power != nil {

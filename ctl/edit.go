@@ -69,7 +69,8 @@ func (a *app) edit(cmd *cobra.Command, client *api.Client, key skerry.AppKey, wa
 			break
 		}
 		if doc.yaml, err = os.ReadFile(path); err != nil {
-			return err
+			refused = err
+			break
 		}
 		if bytes.Equal(doc.yaml, before) || blank(doc.yaml) {
 			break

@@ -229,7 +229,7 @@ func tableOf(r *resource, flags *getFlags, items []item) *table {
 	for _, i := range items {
 		cells := i.cells
 		if flags.showLabels {
-			cells = append(slices.Clone(cells), labelText(i.labels))
+			cells = append(slices.Clone(cells), pairsText(i.labels, ","))
 		}
 		t.add(r.singular()+"/"+i.name, cells, i.wide...)
 	}

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 
 	yamlnode "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
@@ -44,31 +41,18 @@ func (d *document) check() error {
 	return nil
 }
 
-// yamlLine is a line in what a parser of YAML says.
-var yamlLine = regexp.MustCompile(`line (\d+)`)
-
-// syntax says in which line of the file the YAML of a document is broken. Parsers count from where the document begins.
+// syntax says in which line of the file the YAML of a document is broken.
 func (d *document) syntax(err error) error {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
-	if d.line > 0 {
-		text = yamlLine.ReplaceAllStringFunc(text, func(s string) string {
-			n, err := strconv.Atoi(strings.TrimPrefix(s, "line "))
-			if err != nil {
-				return s
-			}
-			return "line " + strconv.Itoa(d.line-1+n)
-		})
+	problem := skerry.Errorf(skerry.CodeInvalid, "%s is not valid YAML: %s", d.where(), convert.Shifted(err, d.line))
+	if line, _, _ := convert.Template(d.yaml); line > 0 {
+		return problem.WithHint("line %d has a {{ template }} in it: render the file first, such as with `helm template`", max(d.line-1, 0)+line)
 	}
-	problem := skerry.Errorf(skerry.CodeInvalid, "%s is not valid YAML: %s", d.where(), text)
-	number := d.line - 1
+	number := max(d.line-1, 0)
 	for line := range bytes.Lines(d.yaml) {
 		number++
 		indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
 		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 && len(bytes.TrimSpace(line)) > 0 {
 			return problem.WithHint("line %d is indented by a tab (column %d); YAML takes spaces only", number, tab+1)
-		}
-		if bytes.Contains(line, []byte("{{")) {
-			return problem.WithHint("line %d has a {{ template }} in it: render the file first, such as with `helm template`", number)
 		}
 	}
 	return problem

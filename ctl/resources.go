@@ -514,15 +514,6 @@ func matchLabels(labels map[string]string, selector string) (bool, error) {
 	return true, nil
 }
 
-// labelText gives labels in the order of their names.
-func labelText(labels map[string]string) string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		out = append(out, name+"="+labels[name])
-	}
-	return strings.Join(out, ",")
-}
-
 // kindNames are the names of kinds for completion.
 func kindNames() []string {
 	m := map[string]bool{}

@@ -443,12 +443,7 @@ func removeMounted(dir string) error {
 	if err := ofWorker(dir); err != nil {
 		return err
 	}
-	return files.RemoveTree(dir, func(at string) error {
-		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unmount %s: %w", at, err)
-		}
-		return nil
-	})
+	return files.RemoveUnmounted(dir)
 }
 
 // unmountBelow takes away every mount below a directory.

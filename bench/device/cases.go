@@ -111,7 +111,8 @@ func Catalogue() []Case {
 		func(s size) []string { return []string{"linpack", s.order(2000)} }))
 	for _, way := range []string{"compress", "decompress"} {
 		add(Case{ID: "cpu.7zip." + way, Group: "cpu", Class: Application, Title: "7-Zip, " + way, Unit: "MIPS",
-			Better: report.Higher, Tool: "7za", args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }, parse: sevenZip(way)})
+			Better: report.Higher, Tool: "7za", parse: sevenZip(way),
+			args: func(s size) []string { return []string{"b", "1", "-mmt1", "-md" + s.dictionary()} }})
 	}
 	for _, c := range []struct{ id, name string }{{"sha256", "SHA-256"}, {"sha512", "SHA-512"}, {"aes128", "AES-128-GCM"},
 		{"aes256", "AES-256-GCM"}, {"chacha20", "ChaCha20"}, {"poly1305", "ChaCha20-Poly1305"}} {
@@ -126,7 +127,8 @@ func Catalogue() []Case {
 			args: func(s size) []string { return []string{"speed", "-seconds", strconv.Itoa(s.seconds), "rsa4096"} }, parse: opensslRSA(i)})
 	}
 	for _, threads := range []string{"1", "n"} {
-		application(kernel("cpu.lavamd."+threads, "cpu", "LavaMD, particles in boxes, threads: "+threads, "10^6 pairs/s", report.Higher, "mpairs",
+		application(kernel("cpu.lavamd."+threads, "cpu", "LavaMD, particles in boxes, threads: "+threads, "10^6 pairs/s", report.Higher,
+			"mpairs",
 			func(s size) []string {
 				return []string{"lavamd", map[bool]string{true: "4", false: "8"}[s.scale > 1], s.threads(threads)}
 			}))

@@ -14,7 +14,8 @@ func TestCatalogue(t *testing.T) {
 	seen := map[string]bool{}
 	s := size{seconds: 1, scale: 10, cores: 2, dir: "/data"}
 	for _, c := range Catalogue() {
-		if seen[c.ID] || c.Title == "" || c.Unit == "" || c.Better != report.Lower && c.Better != report.Higher || c.Class != Application && c.Class != System || c.parse == nil || len(c.args(s)) == 0 {
+		if seen[c.ID] || c.Title == "" || c.Unit == "" || c.Better != report.Lower && c.Better != report.Higher ||
+			c.Class != Application && c.Class != System || c.parse == nil || len(c.args(s)) == 0 {
 			t.Errorf("%+v", c)
 		}
 		if _, ok := known[c.Tool]; !ok && c.Tool != toolKernels {

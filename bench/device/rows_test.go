@@ -18,20 +18,24 @@ func TestPublishedRows(t *testing.T) {
 		cases = append(cases, c.ID)
 	}
 	measured := func(by string) bool { return slices.Contains(cases, by) }
-	const board, orchestrator = "a property of the paper's boards", "of other orchestrators, which `bench orchestrator` measures where they run"
+	const board = "a property of the paper's boards"
+	const orchestrator = "of other orchestrators, which `bench orchestrator` measures where they run"
 	of := map[string][]published.Cover{
 		"000": {
 			{Table: "1", Rows: []string{"Average"}, By: []string{"profile"}}, {Table: "2", Rows: []string{"Average"}, By: []string{"profile"}},
 			{Table: "3", Rows: []string{"Average"}, By: []string{"profile"}},
-			{Table: "4", Rows: []string{"system call time"}, By: []string{"os.syscall"}}, {Table: "4", Rows: []string{"OOM kill"}, By: []string{"os.oom"}},
-			{Table: "5", Rows: []string{"KubeEdge", "EdgeMesh", "cri-o"}, Why: orchestrator}, {Table: "5", Rows: []string{"runc"}, By: []string{footprintCase}},
+			{Table: "4", Rows: []string{"system call time"}, By: []string{"os.syscall"}},
+			{Table: "4", Rows: []string{"OOM kill"}, By: []string{"os.oom"}},
+			{Table: "5", Rows: []string{"KubeEdge", "EdgeMesh", "cri-o"}, Why: orchestrator},
+			{Table: "5", Rows: []string{"runc"}, By: []string{footprintCase}},
 			{Table: "6", By: []string{footprintCase}},
 			{Table: "7", Rows: []string{"Native - 1T", "1 cont. - 1T"}, By: []string{"memory.sysbench.1"}},
 			{Table: "7", Rows: []string{"Native - 4T", "1 cont. - 4T"}, By: []string{"memory.sysbench.4"}},
 			{Table: "7", Rows: []string{"4 cont. - 1T"}, By: []string{"memory.sysbench.4x1"}},
 			{Table: "prose", Rows: []string{"memory bandwidth in theory, RISC-V", "memory bandwidth in theory, ARM64"}, Why: board},
 			{Table: "prose", Rows: []string{"overhead on RISC-V less than on ARM64, Phoronix"}, Why: "a comparison of its two boards"},
-			{Table: "prose", Rows: []string{"context switch overhead, RISC-V", "context switch overhead again, RISC-V", "context switch overhead, ARM64"},
+			{Table: "prose", Rows: []string{"context switch overhead, RISC-V", "context switch overhead again, RISC-V",
+				"context switch overhead, ARM64"},
 				By: []string{"os.stress-ng.context"}},
 			{Table: "prose", Rows: []string{"system calls take longer in the context switch test, RISC-V"}, By: []string{"os.syscall"}},
 			{Table: "prose", Rows: []string{"memory of KubeEdge, EdgeMesh and cri-o"}, Why: orchestrator},

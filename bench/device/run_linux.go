@@ -158,7 +158,8 @@ func choose(all []Case, only []string) (out []Case, err error) {
 			for _, c := range all {
 				ids = append(ids, c.ID)
 			}
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, append(ids, "cpu", "memory", "disk", "os", "ipc", "net", sweepGroup, startCase, footprintCase, reachCase)))
+			known := append(ids, "cpu", "memory", "disk", "os", "ipc", "net", sweepGroup, startCase, footprintCase, reachCase)
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--only: there is no case or group %q", word).WithHint("%s", spec.Suggest(word, known))
 		}
 	}
 	return out, nil

@@ -219,9 +219,13 @@ func TestName(t *testing.T) {
 	}
 }
 
-// FuzzCompose holds that no file ends the program, and that what is converted without a refusal is a manifest.
-func FuzzCompose(f *testing.F) {
-	files, _ := filepath.Glob("testdata/compose/*/compose.yaml")
+// addFiles has a fuzz target begin with files.
+func addFiles(f *testing.F, pattern string) {
+	f.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		f.Fatalf("there is no %s: %v", pattern, err)
+	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -229,6 +233,11 @@ func FuzzCompose(f *testing.F) {
 		}
 		f.Add(data)
 	}
+}
+
+// FuzzCompose holds that no file ends the program, and that what is converted without a refusal is a manifest.
+func FuzzCompose(f *testing.F) {
+	addFiles(f, "testdata/compose/*/compose.yaml")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reads := slices.ContainsFunc([]string{"include", "extends", "file"}, func(s string) bool { return bytes.Contains(data, []byte(s)) })
 		if len(data) > 1<<16 || reads {

@@ -121,11 +121,11 @@ func (conv *kube) read(doc Document) error {
 	}
 	var tree yaml.Node
 	if err := yaml.Unmarshal(doc.Data, &tree); err != nil {
-		return fail(0, 0, "%s", shifted(err, doc.Line))
+		return fail(0, 0, "%s", Shifted(err, doc.Line))
 	}
 	data, err := sigsyaml.YAMLToJSONStrict(doc.Data) // as kubectl reads it
 	if err != nil {
-		return fail(0, 0, "%s", shifted(err, doc.Line))
+		return fail(0, 0, "%s", Shifted(err, doc.Line))
 	}
 	var value map[string]any
 	dec := json.NewDecoder(bytes.NewReader(data))

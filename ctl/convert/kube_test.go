@@ -228,14 +228,7 @@ func TestPeers(t *testing.T) {
 
 // FuzzKubernetes holds that no file ends the program, and that what is converted without a refusal is a manifest.
 func FuzzKubernetes(f *testing.F) {
-	files, _ := filepath.Glob("testdata/kubernetes/*/objects.yaml")
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
+	addFiles(f, "testdata/kubernetes/*/objects.yaml")
 	f.Add([]byte(deployment))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<16 {

@@ -149,14 +149,7 @@ func TestBadNomad(t *testing.T) {
 
 // FuzzNomad holds that no file ends the program, and that what is converted without a refusal is a manifest.
 func FuzzNomad(f *testing.F) {
-	files, _ := filepath.Glob("testdata/nomad/*/job.hcl")
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
+	addFiles(f, "testdata/nomad/*/job.hcl")
 	f.Add([]byte("job \"a\" { x = <<-A\n  b\nA\n y = [1, {a: -2e3}, null] /* c */ // d\n}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<16 {

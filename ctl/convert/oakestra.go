@@ -26,7 +26,7 @@ type oakestra struct {
 func Oakestra(data []byte, opt Options) (*Result, error) {
 	conv := &oakestra{Result: newResult(FormatOakestra), names: map[string]string{}}
 	invalid := func(err error) error {
-		return skerry.Errorf(skerry.CodeInvalid, "the SLA is not valid: %s", shifted(err, 0))
+		return skerry.Errorf(skerry.CodeInvalid, "the SLA is not valid: %s", Shifted(err, 0))
 	}
 	var tree yaml.Node
 	if err := yaml.Unmarshal(data, &tree); err != nil {

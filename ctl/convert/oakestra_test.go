@@ -96,14 +96,7 @@ func TestBadOakestra(t *testing.T) {
 
 // FuzzOakestra holds that no file ends the program, and that what is converted without a refusal is a manifest.
 func FuzzOakestra(f *testing.F) {
-	files, _ := filepath.Glob("testdata/oakestra/*/sla.json")
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
+	addFiles(f, "testdata/oakestra/*/sla.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<16 {
 			return

@@ -113,9 +113,10 @@ func (r *Result) locate() {
 // lineNumber is what the parser of YAML says of a place.
 var lineNumber = regexp.MustCompile(`line (\d+)`)
 
-// shifted gives what the parser said of a document that begins on a line of its file.
-func shifted(err error, line int) string {
-	return lineNumber.ReplaceAllStringFunc(strings.TrimPrefix(err.Error(), "yaml: "), func(text string) string {
+// Shifted gives what a parser of YAML said of a document that begins on a line of its file: parsers count from the document's first line.
+func Shifted(err error, line int) string {
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
+	return lineNumber.ReplaceAllStringFunc(text, func(text string) string {
 		n, _ := strconv.Atoi(strings.TrimPrefix(text, "line "))
 		return fmt.Sprintf("line %d", n+max(line-1, 0))
 	})

@@ -32,6 +32,16 @@ func RemoveTree(path string, mounted func(path string) error) error {
 	return t.remove(dir, path, unix.AT_REMOVEDIR, 0)
 }
 
+// RemoveUnmounted is RemoveTree of a directory in which whatever is mounted may be unmounted.
+func RemoveUnmounted(path string) error {
+	return RemoveTree(path, func(at string) error {
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", at, err)
+		}
+		return nil
+	})
+}
+
 // tree is one that is being removed.
 type tree struct {
 	mounted func(path string) error

@@ -445,9 +445,16 @@ func TestErrorsGoForth(t *testing.T) {
 		must(t, kernel.In(w.inst("a2").ns, func() error {
 			// A socket of the same address and port that is connected hears errors.
 			server.Close()
-			var err error
-			back, err = net.DialUDP("udp", &net.UDPAddr{Port: 80}, net.UDPAddrFromAddrPort(from))
-			return err
+			// A process that another test starts just now has the closed socket until it executes its program.
+			end := time.Now().Add(10 * time.Second)
+			for {
+				var err error
+				back, err = net.DialUDP("udp", &net.UDPAddr{Port: 80}, net.UDPAddrFromAddrPort(from))
+				if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
+					return err
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
 		}))
 		back.SetDeadline(time.Now().Add(10 * time.Second))
 		_, err = back.Write([]byte("y"))

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/overlay/internal/kerneltest"
@@ -500,17 +498,6 @@ func TestTrialKeepsTheOlderLayout(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Two workers of one name in one network would take each other's tables: the second is refused while the first lives.
-func TestOneOfAName(t *testing.T) {
-	t.Parallel()
-	h := newWorld(t, tunnel).hosts[0]
-	if _, err := New(h.opts); skerry.AsError(err).Code != skerry.CodeConflict || !strings.Contains(err.Error(), "another worker "+h.opts.Worker) {
-		t.Errorf("a second one: %v", err)
-	}
-	must(t, h.dev.Close())
-	h.open()
 }
 
 // Two namespaces have each a worker of one name: each has its own tables, and what one leaves is not the other's.

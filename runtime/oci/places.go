@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,10 +127,10 @@ func (all *places) layer(task *monitor.Task, spec runtime.Spec, lower []string, 
 func (all *places) make(key string, config *specs.Spec, lower []string, owner int) (err error) {
 	tmp := filepath.Join(all.dir, "."+key)
 	upper, work, root := filepath.Join(tmp, "upper"), filepath.Join(tmp, "work"), filepath.Join(tmp, rootDir)
-	if err := errors.Join(removeUnmounted(tmp), os.MkdirAll(upper, 0o755), os.Mkdir(work, 0o755), os.Mkdir(root, 0o755)); err != nil {
+	if err := errors.Join(files.RemoveUnmounted(tmp), os.MkdirAll(upper, 0o755), os.Mkdir(work, 0o755), os.Mkdir(root, 0o755)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, removeUnmounted(tmp)) }()
+	defer func() { err = errors.Join(err, files.RemoveUnmounted(tmp)) }()
 	if err := mountOverlay(root, lower, []string{"upperdir=" + runtime.EscapeOverlay(upper), "workdir=" + runtime.EscapeOverlay(work),
 		"volatile"}); err != nil {
 		return err
@@ -154,20 +153,10 @@ func (all *places) sweep(most int) error {
 	used := all.used()
 	for _, e := range list {
 		if !used[e.Name()] {
-			err = errors.Join(err, removeUnmounted(filepath.Join(all.dir, e.Name())))
+			err = errors.Join(err, files.RemoveUnmounted(filepath.Join(all.dir, e.Name())))
 		}
 	}
 	return err
-}
-
-// removeUnmounted removes a directory that nobody uses, with what a crash left mounted in it.
-func removeUnmounted(dir string) error {
-	return files.RemoveTree(dir, func(at string) error {
-		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unmount %s: %w", at, err)
-		}
-		return nil
-	})
 }
 
 // withPlaces puts the layer of places on top of an image's. Unless the image's files belong to the users of a namespace on the disk, the

@@ -127,10 +127,10 @@ func IPNet(p netip.Prefix) *net.IPNet {
 }
 
 // Claim reserves a name of the kind in a network namespace, as long as the file is open and this process lives: two workers of one name
-// would take each other's tables and devices.
+// would take each other's tables and devices. A program of another user has no say in it: what it holds is passed over, and the claim is nil.
 func Claim(ns *os.File, kind, worker string) (claim *os.File, err error) {
 	err = In(ns, func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
@@ -141,6 +141,14 @@ func Claim(ns *os.File, kind, worker string) (claim *os.File, err error) {
 		end := time.Now().Add(claimWait)
 		for err = unix.Bind(fd, name); errors.Is(err, unix.EADDRINUSE) && time.Now().Before(end); err = unix.Bind(fd, name) {
 			time.Sleep(10 * time.Millisecond)
+		}
+		if errors.Is(err, unix.EADDRINUSE) && !listens(name, os.Geteuid()) {
+			claim.Close()
+			claim = nil
+			return nil
+		}
+		if err == nil {
+			err = unix.Listen(fd, 1) // so that it can be asked whose it is
 		}
 		return err
 	})
@@ -159,3 +167,17 @@ func Claim(ns *os.File, kind, worker string) (claim *os.File, err error) {
 
 // claimWait is how long a claim waits for another to end.
 const claimWait = 3 * time.Second
+
+// listens reports whether a user listens at a name in the thread's network namespace.
+func listens(name unix.Sockaddr, user int) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if unix.Connect(fd, name) != nil {
+		return false
+	}
+	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	return err == nil && int(who.Uid) == user
+}
