@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"skerry.dev/skerry"
@@ -169,19 +170,19 @@ func FuzzUnpack(f *testing.F) {
 
 // TestTarThatEndsEarly: a copy of which not all was read is none, whatever the tar of the instance says, and it keeps nobody waiting.
 func TestTarThatEndsEarly(t *testing.T) {
-	calls := 0
+	var calls atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := execstream.Accept(w, r, execstream.ProtoExec)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		calls++
+		call := calls.Add(1)
 		// The first call asks whether the destination is a directory.
 		if err := execstream.New(conn).WriteJSON(execstream.Exit, execstream.Result{}); err != nil {
 			t.Error(err)
 		}
-		if calls == 1 {
+		if call == 1 {
 			conn.Close()
 		} // else it stays open, and nobody reads it
 	}))

@@ -75,7 +75,12 @@ func work(requests int, out io.Writer) error {
 	began := time.Now()
 	list := make([]uint32, 512)
 	buffer, digest := make([]byte, 64<<10), sha256.New()
-	file := filepath.Join(os.TempDir(), "skerry-work")
+	dir, err := os.MkdirTemp("", "skerry-work-") // several may run beside each other, and /tmp is everybody's
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "file")
 	for i := range requests {
 		for k, v := 0, uint32(i+1); k < len(list); k++ {
 			v = v*1664525 + 1013904223

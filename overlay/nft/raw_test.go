@@ -4,6 +4,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -75,10 +76,16 @@ func (i *inst) listen(p int) *net.UDPConn {
 	t := i.h.w.t
 	t.Helper()
 	var u *net.UDPConn
-	must(t, kernel.In(i.ns, func() (err error) {
-		u, err = net.ListenUDP("udp", &net.UDPAddr{Port: p})
-		return err
-	}))
+	var err error
+	// A program that another test starts has a copy of a socket that was just closed, for a moment.
+	eventually(t, "the port is free", func() bool {
+		err = kernel.In(i.ns, func() (err error) {
+			u, err = net.ListenUDP("udp", &net.UDPAddr{Port: p})
+			return err
+		})
+		return !errors.Is(err, unix.EADDRINUSE)
+	})
+	must(t, err)
 	t.Cleanup(func() { u.Close() })
 	return u
 }
