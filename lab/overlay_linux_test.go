@@ -265,7 +265,10 @@ func TestOverlay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.await("the load is done", func() bool { return job().State.Final() })
+		s.await("the load is done", func() bool {
+			state := job().State
+			return state.Final() || state == skerry.Failed // which is not final, for a job may be tried again
+		})
 		if i := job(); i.State != skerry.Terminated {
 			out, _ := s.try("", l.Binary, "logs", string(i.ID))
 			t.Errorf("%s: %s\n%s", i.State, i.Reason, out)

@@ -16,6 +16,11 @@ func ResolvConf(a *wire.Attachment) string {
 	if len(a.Search) > 0 {
 		fmt.Fprintf(&b, "search %s\n", strings.Join(a.Search, " "))
 	}
+	if len(a.DNS) > 0 {
+		// The agent answers, and does not while it is started again, which takes a busy machine longer than the two tries of five
+		// seconds after which libraries give up.
+		b.WriteString("options timeout:5 attempts:4\n")
+	}
 	if b.Len() == 0 {
 		return "# no name server is known on this worker\n"
 	}

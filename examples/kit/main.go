@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -118,11 +119,10 @@ func period(text string) (time.Duration, error) {
 
 // get asks for a page n times, and counts the different answers. A request fails that takes longer than limit.
 func get(url string, n int, limit time.Duration, out io.Writer) error {
-	client := &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	answers := map[string]int{}
 	failed := 0
 	for range n {
-		text, err := page(client, url)
+		text, err := page(url, limit)
 		if err != nil {
 			if failed++; failed == 1 {
 				log.Printf("get: %v", err)
@@ -142,11 +142,10 @@ func get(url string, n int, limit time.Duration, out io.Writer) error {
 
 // load asks for a page for ever, by a connection of its own each time, and counts. A request fails that takes longer than limit.
 func load(url string, period, limit time.Duration, out io.Writer) {
-	client := &http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}
 	tries, failed, told := 0, 0, time.Now()
 	for ; ; time.Sleep(period) {
 		tries++
-		if _, err := page(client, url); err != nil {
+		if _, err := page(url, limit); err != nil {
 			failed++
 			log.Printf("load: %v", err)
 		}
@@ -157,8 +156,19 @@ func load(url string, period, limit time.Duration, out io.Writer) {
 	}
 }
 
-func page(client *http.Client, url string) (string, error) {
-	resp, err := client.Get(url)
+// page gets a page by a connection of its own. A name that is not answered is looked up again until limit.
+func page(url string, limit time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	for lookup := new(net.DNSError); errors.As(err, &lookup) && lookup.IsTimeout && ctx.Err() == nil; {
+		resp, err = client.Do(req)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -255,7 +255,7 @@ func (s *suite) network(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		"/proc/sys/net/ipv4/ip_default_ttl": "78\n",
-		"/etc/resolv.conf":                  "nameserver 192.0.2.53\nsearch island.example\n",
+		"/etc/resolv.conf":                  "nameserver 192.0.2.53\nsearch island.example\noptions timeout:5 attempts:4\n",
 	} {
 		if (s.o.OwnKernel || s.o.Machine) && strings.HasPrefix(file, "/proc/sys/") {
 			continue
