@@ -226,7 +226,7 @@ func lintMetrics(t *testing.T, of, text string) {
 	}
 }
 
-// checkDashboards looks up every metric that the dashboards show in what is really exported.
+// checkDashboards looks up every metric that the dashboards show and that alerts are about in what is really exported.
 func checkDashboards(t *testing.T, exported string) {
 	t.Helper()
 	files, err := filepath.Glob("../docs/grafana/*.json")
@@ -238,6 +238,15 @@ func checkDashboards(t *testing.T, exported string) {
 		have[m[1]], have[m[2]] = true, true
 	}
 	names := regexp.MustCompile(`\b(skerry|process|go)_[a-z_]+`)
+	rules, err := os.ReadFile("../docs/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names.FindAllString(string(rules), -1) {
+		if !have[name] && !have[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("an alert is about %s, which nobody exports", name)
+		}
+	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
