@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +206,7 @@ func TestAPIThroughAllTiers(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkDashboards(t, text.String()+string(control))
+	s.runbook(web)
 	audit, err := rc.Audit(ctx, "admin", "exec", 0)
 	if err != nil || len(audit) != 1 || audit[0].Object != string(box) || audit[0].Address != "127.0.0.1" {
 		t.Errorf("audit: %+v %v", audit, err)
@@ -274,6 +277,31 @@ func checkDashboards(t *testing.T, exported string) {
 		}
 		if n == 0 {
 			t.Errorf("%s shows nothing", file)
+		}
+	}
+}
+
+// runbook runs the commands of docs/RUNBOOK.md that only look, at the tier that answers them. Those of an instance are about one that runs.
+func (s *site) runbook(web skerry.InstanceID) {
+	t := s.t
+	t.Helper()
+	page, err := os.ReadFile("../docs/RUNBOOK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sk, look := s.commandLine()
+	lines := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)(?:^|`)skerry ((?:get|events|describe|explain|rollout (?:status|history)|org list|certificate get|whoami|top)(?: [^`#\n]*)?)").
+		FindAllStringSubmatch(string(page), -1) {
+		lines[strings.TrimSpace(m[1])] = true
+	}
+	if len(lines) < 10 {
+		t.Errorf("only %d commands of the runbook were found", len(lines))
+	}
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		args := strings.Fields(strings.NewReplacer("web-x5b2k", string(web), "FIELD", "spec.services.image").Replace(line))
+		if look(args...) == "" { // the root has no workers, for example
+			sk(append([]string{"--context", "site"}, args...)...)
 		}
 	}
 }
