@@ -338,7 +338,7 @@ func (s *suite) terminated(t *testing.T, e runtime.Exit, code int) {
 
 func (s *suite) wait(t *testing.T, d runtime.Driver, h runtime.Handle) runtime.Exit {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	e, err := d.Wait(ctx, h)
 	if err != nil {
