@@ -24,7 +24,7 @@ func (s *suite) layer(t *testing.T) {
 	handle := s.start(t, sp)
 	var l runtime.Layer
 	var use diskuse.Use
-	for deadline := time.Now().Add(5*time.Minute); use.Bytes < 8<<20; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); use.Bytes < 8<<20; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v in %+v", use, l)
 		}
