@@ -97,7 +97,7 @@ func killRoles(t *testing.T, p *processes, kills, between int, begin func()) {
 		return res.Gen, err
 	})
 	rng := rand.New(rand.NewPCG(1, uint64(kills)))
-	for range kills {
+	for n := 0; n < kills || n < 10*kills && writers.names() < enoughNames; n++ { // on a starved machine users hardly get to write
 		r, written := roles[rng.IntN(len(roles))], writers.written()
 		await(t, "users write", func() bool { return writers.written() >= written+between })
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
@@ -127,7 +127,7 @@ func killRoles(t *testing.T, p *processes, kills, between int, begin func()) {
 		t.Fatal(err)
 	}
 	writers.check(t, list)
-	t.Logf("%d kills, %d applications", kills, len(writers.acked))
+	t.Logf("%d applications", len(writers.acked))
 }
 
 func await(t *testing.T, what string, ok func() bool) {

@@ -174,6 +174,16 @@ func (u *users) written() (n int) {
 	return n
 }
 
+// enoughNames is how many applications must have been acknowledged, or hardly anything was tried.
+const enoughNames = 20
+
+// names counts the applications of which something was acknowledged.
+func (u *users) names() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.acked)
+}
+
 // check looks for all that was acknowledged, after the end.
 func (u *users) check(t *testing.T, have []view.AppView) {
 	t.Helper()
@@ -186,7 +196,7 @@ func (u *users) check(t *testing.T, have []view.AppView) {
 			t.Errorf("%s is at generation %d, %d was acknowledged", name, gens[name], gen)
 		}
 	}
-	if len(u.acked) < 20 {
+	if len(u.acked) < enoughNames {
 		t.Errorf("only %d applications were acknowledged; the users hardly wrote", len(u.acked))
 	}
 }

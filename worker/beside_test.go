@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type halves struct {
 	namespaces string // directory of those that there are
 	pinned     string // the image, as a site pins it
 
+	mu     sync.Mutex                                        // of fetch
 	fetch  func(w http.ResponseWriter, r *http.Request) bool // before a request for the image; false: it has been answered
 	attach func(hostnet.Config) error                        // before the network changes
 }
@@ -61,7 +63,10 @@ func newHalves(t *testing.T) *halves {
 	h := &halves{}
 	served := &artifact.Handler{Store: images(), Registry: registry, Authorize: func(*http.Request, string, string) error { return nil }}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.fetch == nil || h.fetch(w, r) {
+		h.mu.Lock()
+		fetch := h.fetch
+		h.mu.Unlock()
+		if fetch == nil || fetch(w, r) {
 			served.ServeHTTP(w, r)
 		}
 	}))
@@ -203,9 +208,13 @@ func TestHalfAPreparation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			h.mu.Lock()
 			c.set(cancel)
+			h.mu.Unlock()
 			m := h.prepareApp(ctx)
+			h.mu.Lock() // a request that was cut off may still be answered
 			h.fetch, h.attach = nil, nil
+			h.mu.Unlock()
 			if !strings.Contains(m.Err, c.err) || m.Permanent != c.permanent || len(m.Ports) > 0 || m.Address != "" {
 				t.Errorf("prepared: %+v", m)
 			}
