@@ -192,7 +192,8 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 	}
 	call.who = who
 	call.object = strings.TrimPrefix(r.URL.Path, "/v2/")
-	call.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/manifests/")
+	call.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead &&
+		(strings.Contains(r.URL.Path, "/manifests/") || r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "/blobs/uploads/"))
 	ctx := r.Context()
 	if who != nil {
 		ctl := http.NewResponseController(w)

@@ -172,9 +172,11 @@ func qos(q *wire.QoS) (cpu, memory string) {
 
 // shortDigest gives twelve digits of a digest, which may stand behind a repository.
 func shortDigest(s string) string {
-	if i := strings.LastIndex(s, "sha256:"); i >= 0 {
-		s = s[i+len("sha256:"):]
-		return s[:min(12, len(s))]
+	for _, algorithm := range []string{"sha256:", "sha512:"} {
+		if i := strings.LastIndex(s, algorithm); i >= 0 {
+			s = s[i+len(algorithm):]
+			return s[:min(12, len(s))]
+		}
 	}
 	return s
 }
