@@ -83,10 +83,18 @@ func (h *Handler) addSystem() {
 				return listOf(out), nil
 			}
 			allowed := h.registryAuth(ctx, who)
-			for _, v := range l.ListImages() {
-				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionPull) == nil {
-					out = append(out, v)
+			list, err := l.ListImages(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range list {
+				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionPull) != nil {
+					continue
 				}
+				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionDelete) != nil {
+					v.ImageUse = view.ImageUse{}
+				}
+				out = append(out, v)
 			}
 			return listOf(out), nil
 		})

@@ -81,6 +81,9 @@ func (s *Store) putName(ref imageref.Ref, n name) error {
 	}
 	n.Added, n.LastUsed = now, now
 	s.names[key] = n
+	if had {
+		s.untaggedLocked(ref, old)
+	}
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		if delete(s.names, key); had {
@@ -242,12 +245,22 @@ func (s *Store) removeName(r imageref.Ref) error {
 		return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 	}
 	delete(s.names, key(r))
+	s.untaggedLocked(r, old)
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		s.names[key(r)] = old
 		return err
 	}
 	return nil
+}
+
+// untaggedLocked counts the end of a name as a use of its image, as far as that has another one, by digest: nobody noted how the tag was used.
+func (s *Store) untaggedLocked(r imageref.Ref, old name) {
+	k := key(r.Pinned(old.Digest))
+	if n, ok := s.names[k]; ok {
+		n.LastUsed = s.o.Now().UTC()
+		s.names[k] = n
+	}
 }
 
 // Pruned says what Prune removed.

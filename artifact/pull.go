@@ -36,6 +36,9 @@ func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...
 		return Resolved{}, err
 	}
 	res, _, err := s.resolve(ctx, r, p, sources)
+	if err == nil {
+		s.touch(res.Digest, s.o.Now()) // somebody is about to run it
+	}
 	return res, err
 }
 

@@ -52,6 +52,11 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	w.Header().Set("Docker-Content-Digest", sum.String())
 	w.Header().Set("Etag", `"`+sum.String()+`"`)
 	if here {
+		if r.Method == http.MethodHead {
+			h.Store.mu.Lock()
+			h.Store.asked[sum] = h.Store.o.Now()
+			h.Store.mu.Unlock()
+		}
 		return h.serveFile(w, r, sum)
 	}
 	if r.Method == http.MethodHead {

@@ -66,6 +66,7 @@ type Store struct {
 	flights map[string]*flight                     // blobs on their way, by the names of their files
 	unpacks map[digest.Digest]*unpack              // layers being unpacked, by diff ID
 	grants  map[string]map[digest.Digest]time.Time // uploaded to a repository and not named yet, since
+	asked   map[digest.Digest]time.Time            // blobs that a client was told are here, since: it may be about to name them
 	changes uint64                                 // counts what changes names or grants
 	closed  bool
 	proofs  proofs
@@ -97,7 +98,7 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, err
 	}
 	store := &Store{dir: dir, o: opt, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
-		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
+		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}, asked: map[digest.Digest]time.Time{}}
 	store.Cache, store.Copies, store.proofs = &Cache{s: store}, &Copies{s: store, making: map[string]chan struct{}{}}, proofs{store}
 	for _, d := range []string{".", "blobs/sha256", "blobs/sha512", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
