@@ -84,7 +84,7 @@ func (k *Cache) sumLocked() (c cacheState) {
 			kept[d] = true
 		}
 	}
-	blobs, _ := store.blobs()
+	blobs, _ := blobsOf(store)
 	for d, st := range blobs {
 		if !kept[d] {
 			c.refs[d] = 0

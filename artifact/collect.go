@@ -176,7 +176,8 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 func isAbout(tag string) bool {
 	algorithm, rest, _ := strings.Cut(tag, "-")
 	hex, _, _ := strings.Cut(rest, ".")
-	return slices.Contains(imageref.Algorithms(), digest.Algorithm(algorithm)) && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
+	return slices.Contains(imageref.Algorithms(), digest.Algorithm(algorithm)) && len(hex) == 64 &&
+		strings.Trim(hex, "0123456789abcdef") == ""
 }
 
 // spared reports whether an image stays whatever the limits say, because of itself or of what would go with it.

@@ -121,7 +121,8 @@ func TestCollectUntagged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		img := mutate.Subject(base, v1.Descriptor{MediaType: "application/vnd.oci.image.manifest.v1+json", Digest: hash, Size: 1}).(v1.Image)
+		subject := v1.Descriptor{MediaType: "application/vnd.oci.image.manifest.v1+json", Digest: hash, Size: 1}
+		img := mutate.Subject(base, subject).(v1.Image)
 		d := sumOf(t, img)
 		if err := remote.Write(a.ref(t, name+"@"+d.String()), img); err != nil {
 			t.Fatal(err)
@@ -156,7 +157,8 @@ func TestCollectUntagged(t *testing.T) {
 	}
 	before := blobsOnDisk(t, a.Store)
 	p := a.collect(t, month, used)
-	if len(p.Names) != 4 || p.Bytes < 50_000 || before-blobsOnDisk(t, a.Store) != p.Bytes { // the image, its signature by tag and digest, its list
+	// The image, its signature by tag and digest, and its list.
+	if len(p.Names) != 4 || p.Bytes < 50_000 || before-blobsOnDisk(t, a.Store) != p.Bytes {
 		t.Errorf("collected %+v; %d bytes less on the disk", p, before-blobsOnDisk(t, a.Store))
 	}
 	for _, name := range []string{"team/app@" + old.String(), "team/app:" + SignatureTag(old), "team/app@" + list.String()} {
@@ -230,7 +232,7 @@ func TestCollectSparesWhatAClientWasToldOf(t *testing.T) {
 	}
 	layer := sumOf(t, layers[0])
 	if res := request(t, "HEAD", "http://"+a.host+"/v2/team/app/blobs/"+layer.String(), nil); res.StatusCode != http.StatusOK {
-		t.Fatal(res.Status)
+		t.Fatalf("HEAD of a layer: %s", res.Status)
 	}
 	a.collect(t, Limits{Space: 1})
 	a.whole(t, "team/app:1")
@@ -371,7 +373,7 @@ func TestCollectorKilled(t *testing.T) {
 		s.mu.Lock()
 		live, _ := s.liveLocked(nil)
 		s.mu.Unlock()
-		blobs, err := s.blobs()
+		blobs, err := blobsOf(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +393,8 @@ func TestCollectorKilled(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil && !os.IsNotExist(err) || slices.ContainsFunc(left, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "blob-") }) {
+		upload := func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "blob-") }
+		if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil && !os.IsNotExist(err) || slices.ContainsFunc(left, upload) {
 			t.Errorf("round %d: unfinished uploads are left: %v, %v", round, left, err)
 		}
 	}

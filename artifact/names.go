@@ -82,7 +82,7 @@ func (s *Store) putName(ref imageref.Ref, n name) error {
 	n.Added, n.LastUsed = now, now
 	s.names[key] = n
 	if had {
-		s.untaggedLocked(ref, old)
+		untaggedLocked(s, ref, old)
 	}
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
@@ -245,7 +245,7 @@ func (s *Store) removeName(r imageref.Ref) error {
 		return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 	}
 	delete(s.names, key(r))
-	s.untaggedLocked(r, old)
+	untaggedLocked(s, r, old)
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		s.names[key(r)] = old
@@ -254,8 +254,9 @@ func (s *Store) removeName(r imageref.Ref) error {
 	return nil
 }
 
-// untaggedLocked counts the end of a name as a use of its image, as far as that has another one, by digest: nobody noted how the tag was used.
-func (s *Store) untaggedLocked(r imageref.Ref, old name) {
+// untaggedLocked counts the end of a name as a use of its image, as far as that has another one, by digest: nobody noted how the tag was
+// used.
+func untaggedLocked(s *Store, r imageref.Ref, old name) {
 	k := key(r.Pinned(old.Digest))
 	if n, ok := s.names[k]; ok {
 		n.LastUsed = s.o.Now().UTC()
@@ -326,7 +327,7 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 	}
 	live, layers := s.liveLocked(kept)
 	s.changes++
-	blobs, err := s.blobs()
+	blobs, err := blobsOf(s)
 	if err != nil {
 		return out, gone, err
 	}

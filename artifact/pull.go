@@ -67,7 +67,7 @@ func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform
 		out.Size += c.Size
 	}
 	for i, l := range m.image.Layers {
-		if err := s.layerHere(ctx, ref, l, sources); err != nil {
+		if err := layerHere(ctx, s, ref, l, sources); err != nil {
 			return Resolved{}, nil, fmt.Errorf("image %s: layer %d: %w", ref.Familiar(), i, err)
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform
 }
 
 // layerHere refuses a layer that lies on a server other than the registry, unless the registry has it nevertheless.
-func (s *Store) layerHere(ctx context.Context, repo imageref.Ref, layer ocispec.Descriptor, sources []*Source) error {
+func layerHere(ctx context.Context, s *Store, repo imageref.Ref, layer ocispec.Descriptor, sources []*Source) error {
 	if _, here := s.hasBlob(layer.Digest); here || !elsewhere(layer) {
 		return nil
 	}

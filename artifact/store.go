@@ -172,8 +172,8 @@ func (s *Store) blobPath(d digest.Digest) string {
 	return filepath.Join(s.dir, "blobs", d.Algorithm().String(), d.Encoded())
 }
 
-// blobs lists what is in the folders of blobs.
-func (s *Store) blobs() (map[digest.Digest]fs.FileInfo, error) {
+// blobsOf lists what is in the folders of blobs.
+func blobsOf(s *Store) (map[digest.Digest]fs.FileInfo, error) {
 	out := map[digest.Digest]fs.FileInfo{}
 	for _, a := range imageref.Algorithms() {
 		list, err := os.ReadDir(filepath.Join(s.dir, "blobs", a.String()))

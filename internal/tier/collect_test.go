@@ -15,7 +15,8 @@ import (
 	"skerry.dev/skerry/decide/apps"
 )
 
-// TestCollectSparesWhatIsUsed: a registry that is beyond its limit removes what nothing uses, and nothing while it does not know what that is.
+// TestCollectSparesWhatIsUsed: a registry that is beyond its limit removes what nothing uses, and nothing while it does not know what that
+// is.
 func TestCollectSparesWhatIsUsed(t *testing.T) {
 	ahead := time.Duration(0)
 	st, err := artifact.Open(filepath.Join(t.TempDir(), "images"), artifact.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
@@ -31,7 +32,8 @@ func TestCollectSparesWhatIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		ref := imageref.Ref{Registry: imageref.BuiltIn, Repository: "test/" + name, Tag: "1"}
-		if _, err := st.Build(t.Context(), artifact.BuildOptions{Source: src, Tag: ref.String(), Platform: artifact.Platform{OS: "linux", Arch: "amd64"}}); err != nil {
+		opt := artifact.BuildOptions{Source: src, Tag: ref.String(), Platform: artifact.Platform{OS: "linux", Arch: "amd64"}}
+		if _, err := st.Build(t.Context(), opt); err != nil {
 			t.Fatal(err)
 		}
 		d, _ := st.Lookup(ref)
@@ -71,7 +73,7 @@ func TestCollectSparesWhatIsUsed(t *testing.T) {
 	for _, v := range list {
 		got[v.Name] = strings.Join(v.UsedBy, ",") + " " + strings.Join(v.KeptFor, ",")
 		if v.LastUsed.IsZero() || v.Size == 0 {
-			t.Errorf("%+v", v)
+			t.Errorf("neither size nor last use: %+v", v)
 		}
 	}
 	want := map[string]string{"test/agent:1": "worker/w1 ", "test/kept:1": " default/shop/web", "test/run:1": "default/shop/web "}
