@@ -31,13 +31,15 @@ func TestImagesSayWhoUsesThem(t *testing.T) {
 	for _, tag := range []string{"1", "2", "3"} {
 		writeFile(t, s.Dir+"/ctx/hello.txt", tag)
 		ref := "skerry.local/acme-space/web:" + tag
-		_, err := local.Build(ctx, artifact.BuildOptions{Source: s.Dir + "/ctx", Tag: ref, Platform: artifact.Platform{OS: "linux", Arch: "amd64"}})
+		opt := artifact.BuildOptions{Source: s.Dir + "/ctx", Tag: ref, Platform: artifact.Platform{OS: "linux", Arch: "amd64"}}
+		_, err := local.Build(ctx, opt)
 		must(t, err)
 		_, err = local.Push(ctx, ref, ref, &artifact.Source{BaseURL: s.URL, Transport: dev.Transport()}, nil)
 		must(t, err)
 	}
 	for _, tag := range []string{"1", "2"} {
-		manifest := fmt.Sprintf("apiVersion: skerry/v1\nkind: Application\nmetadata: {name: shop, namespace: acme-space}\nspec:\n  services:\n  - {name: web, image: acme-space/web:%s, command: [/hello]}\n", tag)
+		manifest := fmt.Sprintf("apiVersion: skerry/v1\nkind: Application\nmetadata: {name: shop, namespace: acme-space}\n"+
+			"spec:\n  services:\n  - {name: web, image: acme-space/web:%s, command: [/hello]}\n", tag)
 		_, err := dev.Apply(ctx, []byte(manifest), api.ApplyOptions{})
 		must(t, err)
 	}
