@@ -27,13 +27,13 @@ func TestWrongTypesInPlainWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if res.StatusCode/100 != 4 || !strings.Contains(string(data), want) || strings.Contains(string(data), "Go ") {
-			t.Errorf("%s: %s %s", body, res.Status, data)
+			t.Errorf("%s is answered with %s %s, want %q", body, res.Status, data, want)
 		}
 	}
 	// The registry answers what it has not with the methods that it has.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
 		if res, data := s.raw(method, "/v2/", token.Text, "", nil); res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("%s /v2/: %s %s", method, res.Status, data)
+			t.Errorf("%s /v2/ is answered with %s %s", method, res.Status, data)
 		}
 	}
 }

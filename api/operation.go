@@ -44,7 +44,7 @@ type operation struct {
 	Stream           bool  // counts against the user's streams
 	At               wire.Tier
 	Type             string // of the answer, if no value that the handler returns
-	Answer           any    // a value of the type that Type, which is JSON, holds; nil: any object
+	Answer           any    // a value of the type that Type, if that is JSON, holds; nil: any object
 	Late             bool   // the answer may be an error although its status is that of success
 	// Also are statuses beside that of success and those of errors, and what they mean.
 	Also map[string]string
@@ -119,7 +119,7 @@ func responsesOf(h *Handler, o *operation) map[string]*huma.Response {
 	switch {
 	case o.Answer != nil:
 		schema = schemas.Schema(reflect.TypeOf(o.Answer), true, o.ID)
-	case strings.HasSuffix(o.Type, "json") && !strings.HasSuffix(o.Type, "ndjson"):
+	case o.Type == "application/json" || strings.HasSuffix(o.Type, "+json") || strings.HasSuffix(o.Type, "+yaml"):
 		schema = &huma.Schema{Type: "object", AdditionalProperties: true}
 	}
 	if o.Late {

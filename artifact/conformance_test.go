@@ -249,7 +249,7 @@ func TestMethodsOfTheRegistry(t *testing.T) {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"} {
 			res := request(t, method, host+path, nil)
 			if listed := slices.Contains(strings.Split(allowed, ", "), method); allowed != "" && (res.StatusCode == 405) == listed {
-				t.Errorf("%s %s: %d", method, path, res.StatusCode)
+				t.Errorf("%s %s is answered with %d, allowed are %q", method, path, res.StatusCode, allowed)
 			}
 			if res.StatusCode != 405 {
 				continue

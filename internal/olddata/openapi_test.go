@@ -212,6 +212,7 @@ func kinds(v any) []any {
 // corrected are what descriptions said wrongly: no client could work by them.
 var corrected = []string{
 	"GET /openapi.json 200: is no longer of type string",
+	"GET /openapi.yaml 200: is no longer of type string",
 	"GET /schema/application.json 200: is no longer of type string",
 	"GET /v1/instances/{id}/stats 200: is no longer of type string",
 	"GET /v2/ 200: is no longer of type string",

@@ -3885,7 +3885,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/openapi+yaml": string;
+                    "application/openapi+yaml": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             /** @description Error */
