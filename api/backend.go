@@ -91,7 +91,7 @@ type Backend interface {
 
 // ImageLister is what a Backend's Registry may be able to do beside.
 type ImageLister interface {
-	ListImages() []view.ImageView
+	ListImages(ctx context.Context) ([]view.ImageView, error)
 	// Clear removes what was uploaded to a namespace and is part of no image, and returns the name of an image that is left there, or "".
 	Clear(namespace string) (image string, err error)
 }

@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // Options set up a Handler. Backend and People are needed.
@@ -140,6 +141,7 @@ func aliasTypes(r huma.Registry) {
 		reflect.TypeFor[skerry.MilliCPU]():  reflect.TypeFor[coresText](),
 		reflect.TypeFor[spec.Duration]():    reflect.TypeFor[durationText](),
 		reflect.TypeFor[spec.Application](): reflect.TypeFor[manifestText](),
+		reflect.TypeFor[wire.OverlayKey]():  reflect.TypeFor[keyNumbers](),
 		reflect.TypeFor[huma.ErrorModel]():  reflect.TypeFor[Problem](),
 	} {
 		r.RegisterTypeAlias(from, to)
@@ -151,6 +153,7 @@ type (
 	coresText    struct{}
 	durationText struct{}
 	manifestText struct{}
+	keyNumbers   struct{}
 )
 
 func (bytesText) Schema(huma.Registry) *huma.Schema {
@@ -169,6 +172,13 @@ func (durationText) Schema(huma.Registry) *huma.Schema {
 
 func (manifestText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: "object", AdditionalProperties: true, Description: "The manifest; see /schema/application.json."}
+}
+
+func (keyNumbers) Schema(huma.Registry) *huma.Schema {
+	size, least, most := 32, 0.0, 255.0
+	return &huma.Schema{Type: "array", MinItems: &size, MaxItems: &size,
+		Items:       &huma.Schema{Type: "integer", Minimum: &least, Maximum: &most},
+		Description: "A public key, as the numbers of its bytes."}
 }
 
 // call is what is known of a request while it is answered.

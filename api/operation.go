@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/wire"
 )
 
@@ -41,7 +43,11 @@ type operation struct {
 	Audit            bool  // kept in the audit log when it succeeds; refusals always are
 	Stream           bool  // counts against the user's streams
 	At               wire.Tier
-	Type             string // of the answer, if not JSON
+	Type             string // of the answer, if no value that the handler returns
+	Answer           any    // a value of the type that Type, if that is JSON, holds; nil: any object
+	Late             bool   // the answer may be an error although its status is that of success
+	// Also are statuses beside that of success and those of errors, and what they mean.
+	Also map[string]string
 }
 
 const defaultBody = 64 << 10
@@ -69,8 +75,7 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 		next(ctx)
 	}}
 	if o.Type != "" {
-		op.Responses = map[string]*huma.Response{"200": {Description: "OK",
-			Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}
+		op.Responses = responsesOf(handler, &o)
 		op.Errors = []int{401, 403, 404}
 	}
 	huma.Register(handler.api, op, func(ctx context.Context, in *I) (*O, error) {
@@ -89,8 +94,7 @@ func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
 	h.note(o)
 	op := &huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
 		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + ".",
-		Responses: map[string]*huma.Response{"200": {Description: "OK",
-			Content: map[string]*huma.MediaType{o.Type: {Schema: &huma.Schema{Type: "string"}}}}}}
+		Responses:   responsesOf(h, &o)}
 	if o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}, {"basic": {}}}
 	}
@@ -105,6 +109,31 @@ func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
 		defer release()
 		fn.ServeHTTP(w, r)
 	}))
+}
+
+// responsesOf describes the answers of an operation with a Type.
+func responsesOf(h *Handler, o *operation) map[string]*huma.Response {
+	schemas := h.api.OpenAPI().Components.Schemas
+	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	schema := &huma.Schema{Type: "string"}
+	switch {
+	case o.Answer != nil:
+		schema = schemas.Schema(reflect.TypeOf(o.Answer), true, o.ID)
+	case o.Type == "application/json" || strings.HasSuffix(o.Type, "+json") || strings.HasSuffix(o.Type, "+yaml"):
+		schema = &huma.Schema{Type: "object", AdditionalProperties: true}
+	}
+	if o.Late {
+		late := &huma.Schema{Type: "object", Properties: map[string]*huma.Schema{"error": problem}, Required: []string{"error"}}
+		schema = &huma.Schema{AnyOf: []*huma.Schema{schema, late}}
+	}
+	of := func(description, mediaType string, s *huma.Schema) *huma.Response {
+		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{mediaType: {Schema: s}}}
+	}
+	out := map[string]*huma.Response{"200": of("OK", o.Type, schema), "default": of("Error", tier.ProblemType, problem)}
+	for status, description := range o.Also {
+		out[status] = of(description, o.Type, schema)
+	}
+	return out
 }
 
 // note keeps the operation in the table. One without a scope, an object or a name is a bug of ours.

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -117,6 +119,7 @@ func (h *Handler) translate(ctx huma.Context, _ string, v any) (any, error) {
 			m.Status = http.StatusUnsupportedMediaType
 			p.Hint = "send application/json"
 		}
+		p.Message = plainType(p.Message)
 		problem.Problems = append(problem.Problems, p)
 	}
 	if problem.Message == "validation failed" {
@@ -128,6 +131,29 @@ func (h *Handler) translate(ctx huma.Context, _ string, v any) (any, error) {
 	p := h.problemOf(callOf(ctx.Context()), problem)
 	p.Status = m.Status
 	return p, nil
+}
+
+// wrongType is how the decoder of JSON refuses a value.
+var wrongType = regexp.MustCompile(`^json: cannot unmarshal (?:(string|array|object|bool)|number(?: ([^ ]+))?) into Go .* of type ([^ ]+)$`)
+
+// plainType says what a value should have been without the words of our programming language.
+func plainType(message string) string {
+	m := wrongType.FindStringSubmatch(message)
+	if m == nil {
+		return message
+	}
+	got := cmp.Or(m[1], m[2], "number")
+	switch kind := strings.TrimLeft(m[3], "[]*"); {
+	case strings.HasPrefix(m[3], "[]") && m[1] != "":
+		return "a list is needed, not " + got
+	case strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint"):
+		return "a whole number is needed, such as 35, not " + got
+	case strings.HasPrefix(kind, "float"):
+		return "a number is needed, not " + got
+	case kind == "bool":
+		return "true or false is needed, not " + got
+	}
+	return got + " is not a value of this field"
 }
 
 // suggestField names the known field that an unknown one was probably meant to be.

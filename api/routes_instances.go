@@ -155,7 +155,7 @@ func (h *Handler) addInstances() {
 		})
 	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead,
 		Object: objInstance, Tag: "instances",
-		Summary: "Return the resource counters of each container in an instance.", Type: "application/json"},
+		Summary: "Return the resource counters of each container in an instance.", Type: "application/json", Answer: []ContainerStats{}},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/stats"), nil
 		})

@@ -3,11 +3,13 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/view"
 )
 
 // OrgPath names an organisation.
@@ -80,13 +82,17 @@ func (h *Handler) addOrgs() {
 				return nil, err
 			}
 			// What is below a name that is no namespace is everybody's: nobody takes it for an organisation of his own.
-			if image := h.imageBelow(in.Body.Name); image != "" && !who.May(auth.ScopeImagesPush, "", h.cluster()) &&
+			image, err := h.imageBelow(ctx, in.Body.Name)
+			if err != nil {
+				return nil, err
+			}
+			if image != "" && !who.May(auth.ScopeImagesPush, "", h.cluster()) &&
 				h.spaceOf(ctx, in.Body.Name) == "" {
 				return nil, skerry.Errorf(skerry.CodeConflict, "there are images below the name %s, such as %s, which belong to the whole site",
 					in.Body.Name, image).
 					WithHint("choose another name, or ask who may push images of the whole site")
 			}
-			_, err := h.opt.Backend.Do(ctx, apps.PutNamespace{Namespace: in.Body})
+			_, err = h.opt.Backend.Do(ctx, apps.PutNamespace{Namespace: in.Body})
 			return &answer[apps.Namespace]{in.Body}, err
 		})
 	type nameIn struct {
@@ -111,15 +117,16 @@ func (h *Handler) addOrgs() {
 }
 
 // imageBelow gives an image of the built-in registry whose name begins with a namespace's, or "".
-func (h *Handler) imageBelow(namespace string) string {
-	if l, ok := h.opt.Backend.Registry().(ImageLister); ok {
-		for _, v := range l.ListImages() {
-			if strings.HasPrefix(v.Name, namespace+"/") {
-				return v.Name
-			}
-		}
+func (h *Handler) imageBelow(ctx context.Context, namespace string) (string, error) {
+	l, ok := h.opt.Backend.Registry().(ImageLister)
+	if !ok {
+		return "", nil
 	}
-	return ""
+	list, err := l.ListImages(ctx)
+	if i := slices.IndexFunc(list, func(v view.ImageView) bool { return strings.HasPrefix(v.Name, namespace+"/") }); i >= 0 {
+		return list[i].Name, nil
+	}
+	return "", err
 }
 
 // spaceOf gives the organisation of a namespace, or "" where there is no such namespace.

@@ -133,7 +133,7 @@ func (f *packageFinder) imagesOf(ctx context.Context, inst *wire.Instance) (out 
 }
 
 func (f *packageFinder) contents(ctx context.Context, image string) *contents {
-	if !strings.Contains(image, "@sha256:") {
+	if !strings.Contains(image, "@sha") {
 		return &contents{reason: "its digest is not known here"}
 	}
 	c := &contents{}

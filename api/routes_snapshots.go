@@ -96,7 +96,8 @@ func addSnapshots(handler *Handler) {
 		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
 	}
 	add(handler, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
-		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true,
+		Type: "application/json", Answer: spec.Snapshot{}, Late: true,
 		Summary: "Take a consistent snapshot of a replica's local volumes. The response is a Snapshot. If it takes long, white space is sent first, and an error is reported in the member error."},
 		func(_ context.Context, who *auth.Principal, in *takeIn) (*stream, error) {
 			s, err := snapshotsOf(handler)
@@ -129,7 +130,8 @@ func addSnapshots(handler *Handler) {
 		Body spec.RestoreRequest
 	}
 	add(handler, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore",
-		Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true, Type: "application/json",
+		Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true,
+		Type: "application/json", Answer: view.VolumeView{}, Late: true,
 		Summary: "Restore a snapshot into the local volumes it was taken from, or into new volumes. An instance that uses them is stopped and started again. Naming a worker requires the scope workers:read. The response is a VolumeView, streamed like that of take-snapshot."},
 		func(ctx context.Context, who *auth.Principal, in *restoreIn) (*stream, error) {
 			s, v, err := findSnapshot(ctx, handler, who, auth.ScopeAppsWrite, in.Snapshot)
@@ -186,7 +188,8 @@ func addSnapshotFiles(handler *Handler, tag string) {
 		Worker  string `query:"worker" maxLength:"63" doc:"Worker that stores the snapshot. Default: the one with the most free space. Naming one requires the scope workers:read."`
 	}
 	op := operation{ID: "import-snapshot", Method: http.MethodPut, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
-		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Stream: true, Audit: true, Type: "application/json",
+		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Stream: true, Audit: true,
+		Type: "application/json", Answer: spec.Snapshot{}, Late: true,
 		Summary: "Import a snapshot that export-snapshot returned. The response is a Snapshot, streamed like that of take-snapshot."}
 	add(handler, op, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
 		s, err := snapshotsOf(handler)

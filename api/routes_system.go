@@ -83,10 +83,18 @@ func (h *Handler) addSystem() {
 				return listOf(out), nil
 			}
 			allowed := h.registryAuth(ctx, who)
-			for _, v := range l.ListImages() {
-				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionPull) == nil {
-					out = append(out, v)
+			list, err := l.ListImages(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range list {
+				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionPull) != nil {
+					continue
 				}
+				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionDelete) != nil {
+					v.ImageUse = view.ImageUse{}
+				}
+				out = append(out, v)
 			}
 			return listOf(out), nil
 		})
@@ -121,8 +129,12 @@ type hostKey struct{}
 // addPlain adds what is not JSON.
 func (h *Handler) addPlain() {
 	get := func(id, path, typ, tag, summary string, fn http.HandlerFunc) {
-		h.raw(operation{ID: id, Method: http.MethodGet, Path: path, Scope: auth.ScopePublic, Object: objNone, Tag: tag, Summary: summary,
-			Type: typ}, "GET "+path, fn)
+		o := operation{ID: id, Method: http.MethodGet, Path: path, Scope: auth.ScopePublic, Object: objNone, Tag: tag, Summary: summary,
+			Type: typ}
+		if id == "readyz" {
+			o.Also = map[string]string{"503": "Not ready, and why."}
+		}
+		h.raw(o, "GET "+path, fn)
 	}
 	text := func(typ string, data func() []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -149,7 +161,7 @@ func (h *Handler) addPlain() {
 	}
 	h.raw(metrics, "GET /metrics", http.HandlerFunc(h.serveMetrics))
 	h.raw(operation{ID: "registry", Method: http.MethodGet, Path: "/v2/", Scope: auth.ScopePublic, Object: objNone, Tag: "images",
-		Type: "application/json",
+		Type: "application/json", Also: map[string]string{"4XX": "An error in the form of the OCI distribution protocol."},
 		Summary: "Serve the built-in registry (OCI distribution protocol) with all its methods below this path. Requires " +
 			"images:read and images:push in the organisation that owns the namespace at the start of the repository's name."},
 		"/v2/", http.HandlerFunc(h.serveRegistry))
@@ -192,7 +204,8 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 	}
 	call.who = who
 	call.object = strings.TrimPrefix(r.URL.Path, "/v2/")
-	call.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead && strings.Contains(r.URL.Path, "/manifests/")
+	call.audit = who != nil && r.Method != http.MethodGet && r.Method != http.MethodHead &&
+		(strings.Contains(r.URL.Path, "/manifests/") || r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "/blobs/uploads/"))
 	ctx := r.Context()
 	if who != nil {
 		ctl := http.NewResponseController(w)

@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,7 +87,7 @@ func (s *Store) Export(ctx context.Context, out io.Writer, refs ...string) error
 		return fmt.Errorf("export: %w", diskError(err))
 	}
 	for _, sum := range slices.Compact(all) {
-		name := "blobs/sha256/" + sum.Encoded()
+		name := "blobs/" + sum.Algorithm().String() + "/" + sum.Encoded()
 		var err error
 		if raw, ok := memory[sum]; ok {
 			err = put(name, int64(len(raw)), readerOf(raw))
@@ -243,12 +244,12 @@ func (im *importer) blob(name string, in io.Reader) error {
 		return err
 	}
 	want := digest.Digest("")
-	if hex, ok := strings.CutPrefix(name, "blobs/sha256/"); ok {
-		if want, err = imageref.ParseDigest("sha256:" + hex); err != nil {
+	if rest, ok := strings.CutPrefix(name, "blobs/"); ok && strings.Contains(rest, "/") {
+		if want, err = imageref.ParseDigest(strings.Replace(rest, "/", ":", 1)); err != nil {
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	}
-	im.pins = append(im.pins, im.s.pin(w.h.Digest()))
+	im.pins = append(im.pins, im.s.pin(cmp.Or(want, w.h.Digest())))
 	d, err := w.commit(want)
 	if err != nil {
 		return err
@@ -406,7 +407,7 @@ func (im *importer) docker(raw []byte) ([]named, error) {
 		if _, err := parseManifest(b); err != nil {
 			return nil, err
 		}
-		d, err := im.s.putBlob(b)
+		d, err := im.s.putBlob(b, "")
 		if err != nil {
 			return nil, err
 		}

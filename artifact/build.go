@@ -98,7 +98,7 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	raw := mustJSON(ocispec.Image{Created: &epoch, Platform: ocispec.Platform{OS: platform.OS, Architecture: platform.Arch,
 		Variant: platform.Variant}, Config: conf, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{diffID}},
 		History: []ocispec.History{{Created: &epoch, CreatedBy: "skerry image build"}}})
-	confDigest, err := s.putBlob(raw)
+	confDigest, err := s.putBlob(raw, "")
 	if err != nil {
 		return Image{}, err
 	}
@@ -110,7 +110,7 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	if _, err := s.putBlob(manifest.raw); err != nil {
+	if _, err := s.putBlob(manifest.raw, ""); err != nil {
 		return Image{}, err
 	}
 	defer s.pin(manifest.desc.Digest)()
@@ -156,7 +156,7 @@ func (s *Store) addToIndex(ref imageref.Ref, m *manifest, platform Platform) (di
 	slices.SortFunc(idx.Manifests, func(a, b ocispec.Descriptor) int {
 		return strings.Compare(fromSpec(a.Platform).String(), fromSpec(b.Platform).String())
 	})
-	return s.putBlob(mustJSON(idx))
+	return s.putBlob(mustJSON(idx), "")
 }
 
 func (o *BuildOptions) config() (ocispec.ImageConfig, error) {

@@ -84,10 +84,9 @@ func (k *Cache) sumLocked() (c cacheState) {
 			kept[d] = true
 		}
 	}
-	blobs, _ := os.ReadDir(filepath.Join(store.dir, "blobs", "sha256"))
-	for _, e := range blobs {
-		d := digest.NewDigestFromEncoded(digest.SHA256, e.Name())
-		if st, err := e.Info(); err == nil && !kept[d] {
+	blobs, _ := blobsOf(store)
+	for d, st := range blobs {
+		if !kept[d] {
 			c.refs[d] = 0
 			c.bytes += slots(st.Size())
 		}
@@ -130,7 +129,7 @@ func (c *Cache) usedNow() map[digest.Digest]bool {
 // totalLocked sums all blobs, and those that come. It reads no manifest.
 func (c *Cache) totalLocked() (sum int64) {
 	s := c.s
-	for _, dir := range []string{"blobs/sha256", "partial"} {
+	for _, dir := range []string{"blobs/sha256", "blobs/sha512", "partial"} {
 		list, _ := os.ReadDir(filepath.Join(s.dir, dir))
 		for _, e := range list {
 			if st, err := e.Info(); err == nil {

@@ -220,13 +220,13 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 // source. What is there when it fails stays for the next attempt, unless it is wrong or the disk is full.
 func (s *Store) fly(ctx context.Context, f *flight, ref imageref.Ref, sources []*Source) (err error) {
 	defer panics.Error(&err)
-	h := digest.Canonical.Digester()
+	h := f.desc.Digest.Algorithm().Digester()
 	have, err := io.Copy(h.Hash(), f.file)
 	if err != nil {
 		return err
 	}
 	restart := func() error {
-		h, have = digest.Canonical.Digester(), 0
+		h, have = f.desc.Digest.Algorithm().Digester(), 0
 		if err := f.file.Truncate(0); err != nil {
 			return err
 		}
@@ -466,10 +466,18 @@ func (s *Source) manifestOnce(ctx context.Context, r imageref.Ref, q httpRequest
 	if err != nil {
 		return nil, err
 	}
-	if d, err := imageref.ParseDigest(identifier); err == nil && digest.FromBytes(raw) != d {
+	d, err := imageref.ParseDigest(identifier)
+	if err != nil {
+		// Of a tag, the registry says by which algorithm it knows the image.
+		if d, err = imageref.ParseDigest(res.Header.Get("Docker-Content-Digest")); err == nil && d.Algorithm().FromBytes(raw) == d {
+			return parseManifestAs(raw, d)
+		}
+		return parseManifest(raw)
+	}
+	if d.Algorithm().FromBytes(raw) != d {
 		return nil, fmt.Errorf("manifest %s from %s: %w", d, s.where(r), ErrDigest)
 	}
-	return parseManifest(raw)
+	return parseManifestAs(raw, d)
 }
 
 // blobSize asks whether a source has a blob, and how large it is.

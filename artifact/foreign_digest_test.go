@@ -123,7 +123,7 @@ func TestIndexOfAnothersImage(t *testing.T) {
 	evil := openStore(t, Options{})
 	desc := m.desc
 	desc.Platform = &ocispec.Platform{OS: "linux", Architecture: "amd64"}
-	index, err := evil.putBlob(mustJSON(ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{desc}}))
+	index, err := evil.putBlob(mustJSON(ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{desc}}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestIndexOfTwoImages(t *testing.T) {
 	}
 	wasm := WasmPlatform()
 	m.desc.Platform = &ocispec.Platform{OS: wasm.OS, Architecture: wasm.Arch}
-	index, err := evil.putBlob(mustJSON(ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{o.desc, m.desc}}))
+	index, err := evil.putBlob(mustJSON(ocispec.Index{Versioned: m.image.Versioned, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{o.desc, m.desc}}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestIndexOfTwoImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := evil.putBlob(b); err != nil {
+		if _, err := evil.putBlob(b, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -91,7 +91,7 @@ func writeError(w http.ResponseWriter, err error) {
 		case errors.Is(err, ErrFull):
 			a.status = http.StatusInsufficientStorage
 		case errors.Is(err, ErrNotFound):
-			a.status, a.code = http.StatusNotFound, "NOT_FOUND"
+			a.status, a.code = http.StatusNotFound, "NAME_UNKNOWN"
 		case errors.Is(err, ErrTooLarge), errors.As(err, &tooLarge):
 			a.status, a.code = http.StatusRequestEntityTooLarge, "SIZE_INVALID"
 		case errors.Is(err, ErrDigest):
@@ -115,18 +115,21 @@ func writeError(w http.ResponseWriter, err error) {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	path, ok := strings.CutPrefix(r.URL.Path, "/v2")
 	if !ok {
-		return failf(http.StatusNotFound, "NOT_FOUND", "only /v2/ is served here")
+		return failf(http.StatusNotFound, "NAME_UNKNOWN", "only /v2/ is served here")
 	}
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch path {
 	case "", "/":
+		if !read {
+			return notAllowed(w, r, "GET, HEAD")
+		}
 		if err := h.authorize(r, "", ActionPull); err != nil {
 			return err
 		}
 		return writeJSON(w, r, struct{}{})
 	case "/_catalog":
 		if !read {
-			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "the catalog can only be read")
+			return notAllowed(w, r, "GET, HEAD")
 		}
 		if err := h.authorize(r, "", ActionPull); err != nil {
 			return err
@@ -167,11 +170,19 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return h.putManifest(w, r, repo, rest)
 	case kind == "manifests" && r.Method == http.MethodDelete:
 		return h.deleteManifest(w, repo, rest)
+	case kind == "manifests":
+		return notAllowed(w, r, "GET, HEAD, PUT, DELETE")
 	case kind == "blobs" && read:
 		return h.getBlob(w, r, repo, rest)
+	case kind == "blobs" && r.Method == http.MethodDelete:
+		return h.deleteBlob(w, repo, rest)
+	case kind == "blobs":
+		return notAllowed(w, r, "GET, HEAD, DELETE")
 	case kind == "uploads":
 		return h.upload(w, r, repo, rest)
-	case kind == "tags" && rest == "list" && read:
+	case kind == "tags" && rest != "list":
+		return failf(http.StatusNotFound, "NAME_UNKNOWN", "of tags there is only the list, tags/list")
+	case kind == "tags" && read:
 		tags := h.tags(repo)
 		if len(tags) == 0 && !h.known(repo) {
 			return failf(http.StatusNotFound, "NAME_UNKNOWN", "repository %s is not known here", repo.Name())
@@ -180,7 +191,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	case kind == "referrers" && read:
 		return h.getReferrers(w, r, repo, rest)
 	}
-	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "%s of %s is not supported", r.Method, kind)
+	return notAllowed(w, r, "GET, HEAD")
+}
+
+// notAllowed refuses a method, and names those that there are.
+func notAllowed(w http.ResponseWriter, r *http.Request, methods string) error {
+	w.Header().Set("Allow", methods)
+	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "the method is %.20q, and may be %s", r.Method, methods)
 }
 
 // splitPath divides NAME/KIND/REST, where NAME may have slashes and even the words for the kinds in it.
@@ -380,19 +397,28 @@ func (h *Handler) tags(repo imageref.Ref) []string {
 // catalog lists the repositories that may be seen.
 func (h *Handler) catalog(r *http.Request, see func(repository string) bool) []string {
 	registry := h.registry(r)
-	var out []string
-	h.Store.mu.Lock()
-	for k := range h.Store.names {
+	return slices.DeleteFunc(h.repositories(registry, false), func(name string) bool {
+		return !see(imageref.Ref{Registry: registry, Repository: name}.Name())
+	})
+}
+
+// repositories lists those of a registry that have an image here or, if begun, a blob that is part of none yet.
+func (h *Handler) repositories(registry string, begun bool) (out []string) {
+	s := h.Store
+	s.mu.Lock()
+	for k := range s.names {
 		if ref, err := imageref.Parse(k); err == nil && ref.Registry == registry {
 			out = append(out, ref.Repository)
 		}
 	}
-	h.Store.mu.Unlock()
+	for name, g := range s.grants {
+		if repository, ok := strings.CutPrefix(name, registry+"/"); ok && begun && len(g) > 0 {
+			out = append(out, repository)
+		}
+	}
+	s.mu.Unlock()
 	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(name string) bool {
-		return !see(imageref.Ref{Registry: registry,
-			Repository: name}.Name())
-	})
+	return slices.Compact(out)
 }
 
 // Holds reports whether a manifest or blob, named by its digest, is an image or a part of it. Manifests of the image that are not here are

@@ -41,7 +41,7 @@ func (h *Handler) maxBlob() int64 {
 func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id string) error {
 	if id == "" {
 		if r.Method != http.MethodPost {
-			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "an upload begins with POST")
+			return notAllowed(w, r, "POST")
 		}
 		return h.beginUpload(w, r, repo)
 	}
@@ -77,7 +77,7 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, repo imageref.R
 	case http.MethodPut:
 		return h.finishUpload(w, r, repo, id, up)
 	}
-	return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "%s of an upload", r.Method)
+	return notAllowed(w, r, "GET, PATCH, PUT, DELETE")
 }
 
 func progressHeaders(w http.ResponseWriter, repo imageref.Ref, id string, n int64) {
@@ -113,17 +113,30 @@ func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo image
 	return nil
 }
 
-// mount takes a blob over from another repository that the client may read. Without success an upload begins, as the
-// protocol says.
+// mount takes a blob over from another repository that the client may read: from the one that it names, or else from any. Without success
+// an upload begins, as the protocol says.
 func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id, from string) (bool, error) {
 	d, err := imageref.ParseDigest(id)
 	if err != nil {
 		return false, failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
-	other := imageref.Ref{Registry: repo.Registry, Repository: from}
 	defer h.Store.pin(d)()
 	size, here := h.Store.hasBlob(d)
-	if !imageref.ValidRepository(from) || h.authorize(r, other.Name(), ActionPull) != nil || !here || !h.linked(other, d) {
+	has := func(repository string) bool {
+		other := imageref.Ref{Registry: repo.Registry, Repository: repository}
+		return h.authorize(r, other.Name(), ActionPull) == nil && h.linked(other, d)
+	}
+	switch {
+	case !here:
+		return false, nil
+	case from == "":
+		proven := func(repository string) bool {
+			return h.Store.proofs.has(imageref.Ref{Registry: repo.Registry, Repository: repository}, d)
+		}
+		if !slices.ContainsFunc(h.repositories(repo.Registry, true), func(name string) bool { return proven(name) && has(name) }) {
+			return false, nil
+		}
+	case !imageref.ValidRepository(from) || !has(from):
 		return false, nil
 	}
 	share, err := h.shareOf(r.Context(), repo)
@@ -142,6 +155,9 @@ func created(w http.ResponseWriter, location string, d digest.Digest) {
 	w.Header().Set("Docker-Content-Digest", d.String())
 	w.WriteHeader(http.StatusCreated)
 }
+
+// maxTags is how many tags a manifest may be pushed with at a time.
+const maxTags = 32
 
 // minUploads is how many uploads an owner may have while there are any left.
 const minUploads = 4
@@ -238,7 +254,10 @@ func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo imag
 		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
 	if err := h.receive(r, up); err != nil {
-		h.endUpload(id, false)
+		var refused *apiError
+		if !errors.As(err, &refused) || refused.status != http.StatusRequestedRangeNotSatisfiable { // then the right piece may still come
+			h.endUpload(id, false)
+		}
 		return err
 	}
 	err = h.keep(repo, id, up, want)
@@ -299,17 +318,26 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	if err != nil {
 		return err
 	}
+	if len(raw) > maxManifest {
+		return failf(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "a manifest may have %d bytes", maxManifest)
+	}
 	manifest, err := parseManifest(raw)
 	if err != nil {
 		return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%v", err)
 	}
-	ref := repo
-	if d, err := imageref.ParseDigest(identifier); err == nil {
-		if ref.Digest = d; d != manifest.desc.Digest {
-			return failf(http.StatusBadRequest, "DIGEST_INVALID", "the manifest is %s, not %s", manifest.desc.Digest, d)
+	tags := r.URL.Query()["tag"]
+	if d, err := imageref.ParseDigest(identifier); err != nil {
+		tags = []string{identifier}
+	} else if manifest.desc.Digest = d.Algorithm().FromBytes(raw); manifest.desc.Digest != d {
+		return failf(http.StatusBadRequest, "DIGEST_INVALID", "the manifest is %s, not %s", manifest.desc.Digest, d)
+	}
+	for _, tag := range tags {
+		if !imageref.ValidTag(tag) {
+			return failf(http.StatusBadRequest, "MANIFEST_INVALID", "%.200q is not a tag", tag)
 		}
-	} else if ref.Tag = identifier; !imageref.ValidTag(identifier) {
-		return failf(http.StatusBadRequest, "TAG_INVALID", "%.200q is not a tag", identifier)
+	}
+	if len(tags) > maxTags {
+		return failf(http.StatusRequestURITooLong, "UNSUPPORTED", "a manifest may be pushed with %d tags at a time", maxTags)
 	}
 	var pins []digest.Digest
 	for _, c := range manifest.children() {
@@ -319,14 +347,18 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	defer unpin()
 	for _, c := range manifest.children() {
 		size, here := h.Store.hasBlob(c.Digest)
-		if !here || !h.linked(repo, c.Digest) {
+		here = here && h.linked(repo, c.Digest)
+		if !here && elsewhere(c) {
+			continue
+		}
+		if !here {
 			return failf(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "it refers to %s, which was not pushed to %s", c.Digest, repo.Name())
 		}
 		if size != c.Size {
 			return failf(http.StatusBadRequest, "SIZE_INVALID", "it says that %s has %d bytes, and it has %d", c.Digest, c.Size, size)
 		}
 	}
-	if err := h.name(repo, ref, share, raw, manifest.desc.Digest); err != nil {
+	if err := h.name(repo, tags, share, raw, manifest.desc.Digest); err != nil {
 		unpin()
 		return errors.Join(err, h.Store.release([]digest.Digest{manifest.desc.Digest}))
 	}
@@ -339,18 +371,25 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	if subject := referrerOf(manifest).subject; subject != "" {
 		w.Header().Set("OCI-Subject", subject.String())
 	}
+	if r.URL.Query().Has("tag") && identifier == manifest.desc.Digest.String() {
+		w.Header()["Oci-Tag"] = tags
+	}
 	created(w, "/v2/"+repo.Repository+"/manifests/"+url.PathEscape(manifest.desc.Digest.String()), manifest.desc.Digest)
 	return nil
 }
 
-// name stores a manifest under a name, and by digest as well: it stays when the tag moves on, as clients that pin expect.
-func (h *Handler) name(repo, ref imageref.Ref, share Share, raw []byte, sum digest.Digest) error {
+// name stores a manifest under tags, and by digest as well: it stays when a tag moves on, as clients that pin expect.
+func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte, sum digest.Digest) error {
+	names := []imageref.Ref{repo.Pinned(sum)}
+	for _, tag := range tags {
+		names = append(names, imageref.Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag})
+	}
 	return h.settle(share, int64(len(raw)), func() (func(), error) {
-		if _, err := h.Store.putBlob(raw); err != nil {
+		if _, err := h.Store.putBlob(raw, sum); err != nil {
 			return nil, err
 		}
 		var undo []func()
-		for _, n := range []imageref.Ref{repo.Pinned(sum), ref} {
+		for _, n := range names {
 			h.Store.mu.Lock()
 			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
@@ -371,6 +410,32 @@ func (h *Handler) name(repo, ref imageref.Ref, share Share, raw []byte, sum dige
 			}
 		}, nil
 	})
+}
+
+// deleteBlob removes a blob that was pushed to a repository. One that an image there needs stays until the image is deleted.
+func (h *Handler) deleteBlob(w http.ResponseWriter, repo imageref.Ref, id string) error {
+	sum, err := imageref.ParseDigest(id)
+	if err != nil {
+		return failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
+	}
+	s := h.Store
+	for desc := range s.content(repo) {
+		if _, here := s.hasBlob(sum); here && desc.Digest == sum {
+			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "an image of %s needs %s; delete the image", repo.Name(), sum)
+		}
+	}
+	s.mu.Lock()
+	_, granted := s.grants[repo.Name()][sum]
+	delete(s.grants[repo.Name()], sum)
+	s.mu.Unlock()
+	if !granted {
+		return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), sum)
+	}
+	if err := s.release([]digest.Digest{sum}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
 }
 
 // deleteManifest removes a tag, or by digest the image with all its tags, and of an index the parts that nothing else names. What nothing

@@ -36,6 +36,15 @@ type manifest struct {
 	fetched bool // just now, from another registry
 }
 
+// parseManifestAs is parseManifest for one that is known by a digest, which the caller has verified.
+func parseManifestAs(raw []byte, d digest.Digest) (*manifest, error) {
+	m, err := parseManifest(raw)
+	if err == nil {
+		m.desc.Digest = d
+	}
+	return m, err
+}
+
 // parseManifest reads OCI and Docker v2 schema 2 manifests and indexes.
 func parseManifest(raw []byte) (*manifest, error) {
 	bad := func(format string, args ...any) (*manifest, error) {
@@ -104,15 +113,17 @@ func parseManifest(raw []byte) (*manifest, error) {
 			return bad("config: %v", err)
 		}
 		for i, d := range m.image.Layers {
-			if len(d.URLs) > 0 && strings.Contains(d.MediaType, "foreign") {
-				return bad("layer %d lies on a foreign server, which is not supported", i)
-			}
 			if err := checkDescriptor(d, 1<<40); err != nil {
 				return bad("layer %d: %v", i, err)
 			}
 		}
 	}
 	return m, nil
+}
+
+// elsewhere reports whether a layer need not be in a registry, because it lies on a server that its descriptor names.
+func elsewhere(d ocispec.Descriptor) bool {
+	return len(d.URLs) > 0 && (strings.Contains(d.MediaType, "nondistributable") || strings.Contains(d.MediaType, "foreign"))
 }
 
 func checkDescriptor(d ocispec.Descriptor, limit int64) error {

@@ -27,7 +27,7 @@ func intact(ctx context.Context, s *Store, d digest.Digest) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	h := digest.Canonical.Digester()
+	h := d.Algorithm().Digester()
 	if _, err := io.Copy(h.Hash(), &ctxReader{ctx, f}); err != nil {
 		if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
 			return false, err

@@ -257,7 +257,7 @@ func TestDamagedNames(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "names.json"), []byte(`{"version":2}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "names.json"), []byte(`{"version":3}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir, Options{Aside: func(string, error) { t.Error("a newer list is set aside") }}); err == nil {

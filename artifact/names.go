@@ -25,6 +25,9 @@ type namesFile struct {
 	Names   map[string]name `json:"names"`
 }
 
+// namesVersion is that of a list with digests by another algorithm than SHA-256; one without has version 1.
+const namesVersion = 2
+
 var errNames = errors.New("names.json is damaged")
 
 func (s *Store) loadNames(raw []byte) error {
@@ -32,8 +35,8 @@ func (s *Store) loadNames(raw []byte) error {
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return fmt.Errorf("%w (%w); move it away: images must then be pulled, or named, again", errNames, err)
 	}
-	if f.Version > 1 {
-		return fmt.Errorf("names.json has version %d and this program knows 1; use the newer program", f.Version)
+	if f.Version > namesVersion {
+		return fmt.Errorf("names.json has version %d and this program knows %d; use the newer program", f.Version, namesVersion)
 	}
 	for k, n := range f.Names {
 		if _, err := imageref.ParseDigest(n.Digest.String()); err != nil {
@@ -45,7 +48,14 @@ func (s *Store) loadNames(raw []byte) error {
 }
 
 func (s *Store) saveNamesLocked() error {
-	if err := files.Replace(filepath.Join(s.dir, "names.json"), mustJSON(namesFile{1, s.names}), 0o600); err != nil {
+	version := 1
+	for _, n := range s.names {
+		if n.Digest.Algorithm() != digest.Canonical {
+			version = namesVersion // programs that know only 1 would take such a file for damaged
+			break
+		}
+	}
+	if err := files.Replace(filepath.Join(s.dir, "names.json"), mustJSON(namesFile{version, s.names}), 0o600); err != nil {
 		return diskError(err)
 	}
 	s.dirty = false
@@ -71,6 +81,9 @@ func (s *Store) putName(ref imageref.Ref, n name) error {
 	}
 	n.Added, n.LastUsed = now, now
 	s.names[key] = n
+	if had {
+		untaggedLocked(s, ref, old)
+	}
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		if delete(s.names, key); had {
@@ -232,12 +245,23 @@ func (s *Store) removeName(r imageref.Ref) error {
 		return &NotFoundError{Ref: r.Familiar(), Where: []string{"this store"}}
 	}
 	delete(s.names, key(r))
+	untaggedLocked(s, r, old)
 	s.changes++
 	if err := s.saveNamesLocked(); err != nil {
 		s.names[key(r)] = old
 		return err
 	}
 	return nil
+}
+
+// untaggedLocked counts the end of a name as a use of its image, as far as that has another one, by digest: nobody noted how the tag was
+// used.
+func untaggedLocked(s *Store, r imageref.Ref, old name) {
+	k := key(r.Pinned(old.Digest))
+	if n, ok := s.names[k]; ok {
+		n.LastUsed = s.o.Now().UTC()
+		s.names[k] = n
+	}
 }
 
 // Pruned says what Prune removed.
@@ -268,10 +292,11 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 		kept[d] = true
 	}
 	// The signatures of what is in use stay, for when their registry is away.
-	signs := func(ref string) bool {
-		hex, ok := strings.CutSuffix(ref[max(strings.LastIndex(ref, ":sha256-"), 0):], ".sig")
-		return ok && kept[digest.Digest("sha256:"+strings.TrimPrefix(hex, ":sha256-"))]
+	signatures := map[string]bool{}
+	for d := range kept {
+		signatures[SignatureTag(d)] = true
 	}
+	signs := func(ref string) bool { return signatures[ref[strings.LastIndexByte(ref, ':')+1:]] }
 	for _, e := range s.List() {
 		if keep != nil && !keep(e) && e.LastUsed.Before(before) && !kept[e.Digest] && !signs(e.Ref) {
 			drop = append(drop, e.Ref)
@@ -302,16 +327,15 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 	}
 	live, layers := s.liveLocked(kept)
 	s.changes++
-	blobs, err := os.ReadDir(filepath.Join(s.dir, "blobs", "sha256"))
+	blobs, err := blobsOf(s)
 	if err != nil {
 		return out, gone, err
 	}
-	for _, e := range blobs {
-		st, err := e.Info()
-		if err != nil || live[digest.NewDigestFromEncoded(digest.SHA256, e.Name())] || !st.ModTime().Before(before) {
+	for d, st := range blobs {
+		if live[d] || !st.ModTime().Before(before) {
 			continue
 		}
-		if err := s.proofs.removeBlob(digest.NewDigestFromEncoded(digest.SHA256, e.Name())); err != nil {
+		if err := s.proofs.removeBlob(d); err != nil {
 			return out, gone, err
 		}
 		out.Blobs++

@@ -48,7 +48,7 @@ func startThief(t *testing.T, of *manifest, config []byte) *thief {
 	th := &thief{blobs: map[string][]byte{}, sizes: map[string]int64{}}
 	put := func(b []byte) ocispec.Descriptor {
 		s := openStore(t, Options{})
-		d, err := s.putBlob(b)
+		d, err := s.putBlob(b, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,9 @@ func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...
 		return Resolved{}, err
 	}
 	res, _, err := s.resolve(ctx, r, p, sources)
+	if err == nil {
+		s.touch(res.Digest, s.o.Now()) // somebody is about to run it
+	}
 	return res, err
 }
 
@@ -63,6 +66,11 @@ func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform
 	for _, c := range m.children() {
 		out.Size += c.Size
 	}
+	for i, l := range m.image.Layers {
+		if err := layerHere(ctx, s, ref, l, sources); err != nil {
+			return Resolved{}, nil, fmt.Errorf("image %s: layer %d: %w", ref.Familiar(), i, err)
+		}
+	}
 	defer s.pin(m.image.Config.Digest)()
 	if err := s.fetchBlob(ctx, ref, m.image.Config, sources, nil); err != nil {
 		return Resolved{}, nil, fmt.Errorf("image %s: config: %w", ref.Familiar(), err)
@@ -81,6 +89,19 @@ func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform
 		out.Platforms = []Platform{have}
 	}
 	return out, m, nil
+}
+
+// layerHere refuses a layer that lies on a server other than the registry, unless the registry has it nevertheless.
+func layerHere(ctx context.Context, s *Store, repo imageref.Ref, layer ocispec.Descriptor, sources []*Source) error {
+	if _, here := s.hasBlob(layer.Digest); here || !elsewhere(layer) {
+		return nil
+	}
+	for _, src := range sources {
+		if _, err := src.blobSize(ctx, repo, layer.Digest); !errors.Is(err, ErrNotFound) {
+			return nil // there, or it is found out when it is fetched
+		}
+	}
+	return fmt.Errorf("%w: it lies on another server, which is not supported; push the image with its non-distributable layers", ErrInvalid)
 }
 
 // part gets a manifest that another one names. It comes from the store if it is there for the same repository: an index may name somebody
@@ -119,7 +140,7 @@ func (s *Store) ask(ctx context.Context, ref imageref.Ref, identifier string, so
 			if err := s.Cache.makeRoom(int64(len(m.raw))); err != nil {
 				return nil, fmt.Errorf("image %s: %w", ref.Familiar(), err)
 			}
-			if _, err := s.putBlob(m.raw); err != nil {
+			if _, err := s.putBlob(m.raw, m.desc.Digest); err != nil {
 				return nil, fmt.Errorf("image %s: %w", ref.Familiar(), err)
 			}
 			return m, nil
@@ -176,7 +197,7 @@ func (s *Store) Pull(ctx context.Context, ref string, platform Platform, progres
 	}
 	defer s.pin(pins...)()
 	// Pinned only now: what Prune took since it was resolved is put back.
-	if _, err := s.putBlob(manifest.raw); err != nil {
+	if _, err := s.putBlob(manifest.raw, manifest.desc.Digest); err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
 	if _, here := s.hasBlob(res.Digest); !here {

@@ -92,7 +92,7 @@ func (h *Handler) getReferrers(w http.ResponseWriter, r *http.Request, repo imag
 	if sources := h.sources(repo); len(sources) > 0 {
 		more, err := referrersAt(r.Context(), repo, sum, sources)
 		if err != nil && len(list) == 0 {
-			return unknown(err, "NOT_FOUND")
+			return unknown(err, "MANIFEST_UNKNOWN")
 		}
 		list = append(list, more...)
 	}

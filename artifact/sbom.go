@@ -99,7 +99,7 @@ func (a attachments) add(d, subject digest.Digest) {
 
 // sbomTags are those under which cosign puts lists and statements about an image.
 func sbomTags(d digest.Digest) []string {
-	return []string{"sha256-" + d.Encoded() + ".sbom", "sha256-" + d.Encoded() + ".att"}
+	return []string{tagOf(d) + ".sbom", tagOf(d) + ".att"}
 }
 
 // about gives the subject that a tag of cosign names, or "".

@@ -30,7 +30,7 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 			here = false
 		}
 	}
-	if !linked || !here && desc.Size == 0 {
+	if !linked || !here && (desc.Size == 0 || len(sources) == 0 || elsewhere(desc)) {
 		if len(sources) == 0 {
 			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), sum)
 		}
@@ -52,6 +52,11 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	w.Header().Set("Docker-Content-Digest", sum.String())
 	w.Header().Set("Etag", `"`+sum.String()+`"`)
 	if here {
+		if r.Method == http.MethodHead {
+			h.Store.mu.Lock()
+			h.Store.asked[sum] = h.Store.o.Now()
+			h.Store.mu.Unlock()
+		}
 		return h.serveFile(w, r, sum)
 	}
 	if r.Method == http.MethodHead {
@@ -96,7 +101,7 @@ func (h *Handler) serveWhole(w http.ResponseWriter, file *os.File, d digest.Dige
 	}
 	w.Header().Set("Accept-Ranges", "bytes")
 	w.Header().Set("Content-Length", strconv.FormatInt(st.Size(), 10))
-	sum := digest.Canonical.Digester()
+	sum := d.Algorithm().Digester()
 	buf := make([]byte, copyChunk)
 	for left := st.Size(); ; {
 		n, err := io.ReadFull(file, buf[:min(left, copyChunk)])

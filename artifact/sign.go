@@ -27,7 +27,13 @@ func (e *UnsignedError) Error() string {
 }
 
 // SignatureTag is the tag under which the signatures of an image are, in its repository.
-func SignatureTag(d digest.Digest) string { return "sha256-" + d.Encoded() + ".sig" }
+func SignatureTag(d digest.Digest) string { return tagOf(d) + ".sig" }
+
+// tagOf begins the tags that are about an image. A tag has at most 128 characters, so that a long digest is cut, as the protocol says of
+// referrers.
+func tagOf(d digest.Digest) string {
+	return d.Algorithm().String() + "-" + d.Encoded()[:min(64, len(d.Encoded()))]
+}
 
 // signaturesOf names the image with the signatures of another.
 func signaturesOf(r imageref.Ref) imageref.Ref {
@@ -188,7 +194,7 @@ func pushSignatures(ctx context.Context, store *Store, name imageref.Ref, subjec
 	}
 	defer store.pin(m.desc.Digest, m.image.Config.Digest, digest.FromBytes(document))()
 	for _, b := range [][]byte{document, config, raw} {
-		if _, err := store.putBlob(b); err != nil {
+		if _, err := store.putBlob(b, ""); err != nil {
 			return err
 		}
 	}

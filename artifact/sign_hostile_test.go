@@ -36,7 +36,7 @@ func TestHostileSignatures(t *testing.T) {
 	good := document(d.String(), payloadType)
 	layer := func(doc []byte, by *ecdsa.PrivateKey, change func(*ocispec.Descriptor)) ocispec.Descriptor {
 		t.Helper()
-		if _, err := h.Store.putBlob(doc); err != nil {
+		if _, err := h.Store.putBlob(doc, ""); err != nil {
 			t.Fatal(err)
 		}
 		signature, err := sign(by, doc)
@@ -54,7 +54,7 @@ func TestHostileSignatures(t *testing.T) {
 	put := func(raw []byte) digest.Digest {
 		t.Helper()
 		for _, b := range [][]byte{config, raw} {
-			if _, err := h.Store.putBlob(b); err != nil {
+			if _, err := h.Store.putBlob(b, ""); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -42,7 +42,7 @@ type Options struct {
 
 // Store is a folder of images:
 //
-//	blobs/sha256/HEX   manifests, configs, layers as they came; complete and verified
+//	blobs/sha256/HEX   manifests, configs, layers as they came; complete and verified; blobs/sha512 alike
 //	partial/NAME       blobs on their way, continued after a break
 //	proven/HEX/NAME    which repositories were found to have a blob
 //	layers/ID/fs       unpacked layers, in the form overlayfs wants
@@ -66,6 +66,7 @@ type Store struct {
 	flights map[string]*flight                     // blobs on their way, by the names of their files
 	unpacks map[digest.Digest]*unpack              // layers being unpacked, by diff ID
 	grants  map[string]map[digest.Digest]time.Time // uploaded to a repository and not named yet, since
+	asked   map[digest.Digest]time.Time            // blobs that a client was told are here, since: it may be about to name them
 	changes uint64                                 // counts what changes names or grants
 	closed  bool
 	proofs  proofs
@@ -97,12 +98,12 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, err
 	}
 	store := &Store{dir: dir, o: opt, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
-		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}}
+		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}, asked: map[digest.Digest]time.Time{}}
 	store.Cache, store.Copies, store.proofs = &Cache{s: store}, &Copies{s: store, making: map[string]chan struct{}{}}, proofs{store}
-	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
+	for _, d := range []string{".", "blobs/sha256", "blobs/sha512", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
 		mode := fs.FileMode(0o711)
-		if d == "blobs/sha256" || d == "partial" {
+		if strings.HasPrefix(d, "blobs/") || d == "partial" {
 			mode = 0o700
 		}
 		if err := os.MkdirAll(filepath.Join(dir, d), mode); err != nil {
@@ -168,7 +169,24 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) blobPath(d digest.Digest) string {
-	return filepath.Join(s.dir, "blobs", "sha256", d.Encoded())
+	return filepath.Join(s.dir, "blobs", d.Algorithm().String(), d.Encoded())
+}
+
+// blobsOf lists what is in the folders of blobs.
+func blobsOf(s *Store) (map[digest.Digest]fs.FileInfo, error) {
+	out := map[digest.Digest]fs.FileInfo{}
+	for _, a := range imageref.Algorithms() {
+		list, err := os.ReadDir(filepath.Join(s.dir, "blobs", a.String()))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range list {
+			if st, err := e.Info(); err == nil {
+				out[digest.NewDigestFromEncoded(a, e.Name())] = st
+			}
+		}
+	}
+	return out, nil
 }
 
 func (s *Store) hasBlob(d digest.Digest) (size int64, ok bool) {
@@ -222,7 +240,7 @@ func readBlobUpTo(store *Store, sum digest.Digest, limit int64) ([]byte, error) 
 	if int64(len(b)) > limit {
 		return nil, fmt.Errorf("%s: %w", sum, ErrTooLarge)
 	}
-	if digest.FromBytes(b) != sum {
+	if sum.Algorithm().FromBytes(b) != sum {
 		// The medium has changed it: better to fetch it again than to fail for ever.
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, drop(store, f, sum))
 	}
@@ -234,11 +252,11 @@ func (s *Store) readManifest(d digest.Digest) (*manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseManifest(b)
+	return parseManifestAs(b, d)
 }
 
-// putBlob stores bytes that are in memory.
-func (s *Store) putBlob(b []byte) (digest.Digest, error) {
+// putBlob stores bytes that are in memory under their digest, which must be want unless that is empty.
+func (s *Store) putBlob(b []byte, want digest.Digest) (digest.Digest, error) {
 	w, err := s.newBlob()
 	if err != nil {
 		return "", err
@@ -247,7 +265,7 @@ func (s *Store) putBlob(b []byte) (digest.Digest, error) {
 	if _, err := w.Write(b); err != nil {
 		return "", err
 	}
-	return w.commit("")
+	return w.commit(want)
 }
 
 // blobWriter writes a blob whose digest is known at its end.
@@ -276,6 +294,17 @@ func (w *blobWriter) Write(b []byte) (int, error) {
 // commit makes the blob durable under its digest, which must be want unless that is empty.
 func (w *blobWriter) commit(want digest.Digest) (digest.Digest, error) {
 	d := w.h.Digest()
+	if want != "" && want.Algorithm() != d.Algorithm() {
+		// A client says only at the end of an upload which algorithm counts.
+		h := want.Algorithm().Digester()
+		if _, err := w.f.Seek(0, io.SeekStart); err != nil {
+			return "", diskError(err)
+		}
+		if _, err := io.Copy(h.Hash(), w.f); err != nil {
+			return "", diskError(err)
+		}
+		d = h.Digest()
+	}
 	if want != "" && d != want {
 		return "", fmt.Errorf("%s: %w: it is %s", want, ErrDigest, d)
 	}
@@ -296,7 +325,7 @@ func (s *Store) adopt(f *os.File, d digest.Digest) error {
 	if err := os.Rename(f.Name(), s.blobPath(d)); err != nil {
 		return diskError(err)
 	}
-	return diskError(files.Sync(filepath.Join(s.dir, "blobs", "sha256")))
+	return diskError(files.Sync(filepath.Dir(s.blobPath(d))))
 }
 
 func (s *Store) tmpName(prefix string) string {

@@ -129,7 +129,7 @@ func readArchive(ctx context.Context, store *Store, blob, diffID digest.Digest, 
 		return err
 	}
 	defer plain.Close()
-	h := digest.Canonical.Digester()
+	h := diffID.Algorithm().Digester()
 	if err := read(io.TeeReader(&capReader{r: plain, left: store.o.MaxLayer}, h.Hash())); err != nil {
 		return err
 	}

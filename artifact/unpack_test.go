@@ -94,7 +94,7 @@ func zst(b []byte) []byte {
 func addImage(t testing.TB, s *Store, ref string, p Platform, compress func([]byte) []byte, layers ...[]byte) digest.Digest {
 	t.Helper()
 	put := func(b []byte) ocispec.Descriptor {
-		d, err := s.putBlob(b)
+		d, err := s.putBlob(b, "")
 		if err != nil {
 			t.Fatal(err)
 		}

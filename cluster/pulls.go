@@ -5,6 +5,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/core"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/wire"
 )
@@ -26,8 +27,7 @@ func (s *Server) OrgsBehind(ctx context.Context, namespace string) ([]string, er
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]string, error) { return c.OrgsBehind(namespace), nil })
 }
 
-// imagesInUse lists the images, pinned, of what the site holds.
-func (s *Server) imagesInUse() []string {
-	out, _ := tier.View(context.Background(), s.Role, func(c *core.Core) ([]string, error) { return c.Images(), nil })
-	return out
+// imageUses lists what the images of what the site holds are used for.
+func (s *Server) imageUses(ctx context.Context) (apps.ImageUses, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (apps.ImageUses, error) { return c.ImageUses(), nil })
 }

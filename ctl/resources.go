@@ -70,8 +70,8 @@ func resources() []*resource {
 			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE", "COORDINATE"}, list: listWorkers},
 		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"},
 			wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
-		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE"}, wide: []string{"DIGEST"},
-			list: listImages},
+		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE", "LAST-USED", "USED-BY"},
+			wide: []string{"DIGEST", "KEPT-FOR"}, list: listImages},
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
 		{names: []string{"org", "orgs", "organisation", "organisations"},
 			head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
@@ -172,9 +172,11 @@ func qos(q *wire.QoS) (cpu, memory string) {
 
 // shortDigest gives twelve digits of a digest, which may stand behind a repository.
 func shortDigest(s string) string {
-	if i := strings.LastIndex(s, "sha256:"); i >= 0 {
-		s = s[i+len("sha256:"):]
-		return s[:min(12, len(s))]
+	for _, algorithm := range []string{"sha256:", "sha512:"} {
+		if i := strings.LastIndex(s, algorithm); i >= 0 {
+			s = s[i+len(algorithm):]
+			return s[:min(12, len(s))]
+		}
 	}
 	return s
 }
@@ -371,7 +373,8 @@ func listImages(ctx context.Context, c *api.Client, q listQuery) ([]item, error)
 	var out []item
 	for _, v := range list {
 		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, size(v.Size), strings.Join(v.Platforms, ","),
-			age(q.now, v.Added)}, wide: []string{shortDigest(v.Digest)}})
+			age(q.now, v.Added), age(q.now, v.LastUsed), strings.Join(v.UsedBy, ",")},
+			wide: []string{shortDigest(v.Digest), strings.Join(v.KeptFor, ",")}})
 	}
 	return out, err
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/root/core"
 	"skerry.dev/skerry/wire"
@@ -30,15 +31,7 @@ func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, erro
 	})
 }
 
-// imagesInUse lists the images, pinned, of the applications.
-func (s *Server) imagesInUse() []string {
-	out, _ := tier.View(context.Background(), s.Role, func(c *core.Core) (out []string, err error) {
-		for _, a := range c.Apps.Apps() {
-			for _, pinned := range a.Digests {
-				out = append(out, pinned)
-			}
-		}
-		return out, nil
-	})
-	return out
+// imageUses lists what the images of the applications are used for. Applications that sites have of their own are not among them.
+func (s *Server) imageUses(ctx context.Context) (apps.ImageUses, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (apps.ImageUses, error) { return c.Apps.ImageUses(), nil })
 }

@@ -72,7 +72,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	}
 	s.Hub = hub
 	tier.LimitPulls(opt.Images, s.pulls)
-	tier.KeepImages(opt.Images, s.imagesInUse)
+	tier.KeepImages(opt.Images, s.imageUses)
 	tier.LimitPushes(opt.Images, s)
 	s.Role.Load, s.Role.Host, s.Role.Serve = s.load, (*host)(s), s.serve
 	return s, nil

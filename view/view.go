@@ -265,6 +265,14 @@ type ImageView struct {
 	Size      skerry.Bytes `json:"size" doc:"Size of what is stored here. Shared layers are counted once."`
 	Platforms []string     `json:"platforms,omitempty"`
 	Added     time.Time    `json:"added,omitzero"`
+	LastUsed  time.Time    `json:"lastUsed,omitzero" doc:"When it was last pushed or pulled by this name."`
+	ImageUse
+}
+
+// ImageUse says what an image is used for, as far as this server knows.
+type ImageUse struct {
+	UsedBy  []string `json:"usedBy,omitempty" doc:"Services that run it. Only users who may delete the image see them."`
+	KeptFor []string `json:"keptFor,omitempty" doc:"Services with an earlier version that runs it; shown like usedBy."`
 }
 
 // Scrape is an instance that offers Prometheus metrics.

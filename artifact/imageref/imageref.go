@@ -1,10 +1,11 @@
 // Package imageref reads names of images: which registry, repository, tag and digest one means. It opens nothing and asks nobody.
 //
-//	[REGISTRY/]REPOSITORY[:TAG][@sha256:DIGEST]
+//	[REGISTRY/]REPOSITORY[:TAG][@sha256:DIGEST], also with sha512
 //	 docker.io             latest                  where nothing is written; a tier looks in the built-in registry first
 package imageref
 
 import (
+	_ "crypto/sha512" // for digests by that algorithm
 	"fmt"
 	"strings"
 
@@ -20,7 +21,7 @@ type Ref struct {
 	Registry   string // host, or host:port
 	Repository string
 	Tag        string
-	Digest     digest.Digest // sha256, or empty
+	Digest     digest.Digest // or empty
 }
 
 // Parse reads [REGISTRY/]REPOSITORY[:TAG][@DIGEST]. A first part with a dot or a colon, or localhost, is a registry;
@@ -71,12 +72,17 @@ func Parse(s string) (Ref, error) {
 	return r, nil
 }
 
+// Algorithms are those that a digest may be made by, the usual one first.
+func Algorithms() []digest.Algorithm { return []digest.Algorithm{digest.SHA256, digest.SHA512} }
+
+// ParseDigest reads ALGORITHM:HEX.
 func ParseDigest(s string) (digest.Digest, error) {
-	d := digest.Digest(s)
-	if hex, ok := strings.CutPrefix(s, "sha256:"); !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
-		return "", fmt.Errorf("digest %.100q is not sha256: and 64 hex digits", s)
+	for _, a := range Algorithms() {
+		if hex, ok := strings.CutPrefix(s, a.String()+":"); ok && len(hex) == 2*a.Size() && strings.Trim(hex, "0123456789abcdef") == "" {
+			return digest.Digest(s), nil
+		}
 	}
-	return d, nil
+	return "", fmt.Errorf("digest %.100q is not sha256: and 64 hex digits, or sha512: and 128", s)
 }
 
 // String is the full form, with registry.

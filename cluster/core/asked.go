@@ -7,6 +7,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/network"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -116,14 +117,27 @@ func (vs *views) OrgsBehind(namespace string) (out []string) {
 	return out
 }
 
-// Images lists the images, pinned, of what the site holds.
-func (vs *views) Images() (out []string) {
-	for _, p := range vs.places {
-		for _, pinned := range p.A.Digest {
-			out = append(out, pinned)
+// ImageUses lists what images are used for: by applications of the site's own, by what the root gave it, and by its workers' agents.
+func (vs *views) ImageUses() apps.ImageUses {
+	uses := vs.Apps.ImageUses()
+	see := func(a *spec.Assignment) {
+		for _, pinned := range a.Digest {
+			uses.Run(pinned, a.Service)
 		}
 	}
-	return out
+	for _, p := range vs.places {
+		see(&p.A)
+	}
+	for _, g := range vs.groups {
+		see(&g.A)
+	}
+	for name, w := range vs.workers {
+		if w.Agent != nil {
+			use := uses.Of(w.Agent.Image)
+			use.UsedBy = append(use.UsedBy, "worker/"+name)
+		}
+	}
+	return uses
 }
 
 // Snapshot finds a snapshot.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/parents"
@@ -191,7 +192,7 @@ func clusterConfig(cfg *parents.ClusterConfig, c *role.CommonFlags, p *parentFla
 	if cfg.Common, err = c.Common(version); err != nil {
 		return err
 	}
-	cfg.ImageCache = p.imageCache
+	cfg.ImageCache, cfg.ImageLimits = p.imageCache, artifact.Limits{Untagged: p.imageUntagged, Space: int64(p.imageSpace)}
 	o := &cfg.Server
 	o.Link, o.LostAfter, o.CertLife, o.Journal = p.link, p.lostAfter, p.certLife, p.journal()
 	if o.Admission, err = readAdmission(admission); err != nil {

@@ -29,6 +29,8 @@ type parentFlags struct {
 	plainHTTP            []string
 	registries           []string // that may be asked
 	imageCache           skerry.Bytes
+	imageSpace           skerry.Bytes
+	imageUntagged        time.Duration
 	places               string // file with the places for snapshots, of a cluster
 	lostAfter, certLife  time.Duration
 	events               int
@@ -106,6 +108,10 @@ func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	f.imageCache = parents.DefaultImageCache
 	fs.Var(role.BytesFlag(&f.imageCache), "image-cache",
 		"space for cached images of other registries, such as 16Gi; images that are not in use are removed first, and an image that does not fit is refused")
+	fs.Var(role.BytesFlag(&f.imageSpace), "image-space", "space for the images that were pushed here, such as 100Gi; above it, "+
+		"images that nothing uses are removed: those without a tag first, then those that were not used for longest; 0 is no limit (default 0)")
+	fs.DurationVar(&f.imageUntagged, "image-untagged", 30*24*time.Hour,
+		"how long a pushed image that has no tag and that nothing uses is kept after its last use; 0 keeps it")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
 }

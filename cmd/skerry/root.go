@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/link"
@@ -74,7 +75,7 @@ func rootConfig(cfg *parents.RootConfig, c *role.CommonFlags, p *parentFlags) (e
 	if cfg.Common, err = c.Common(version); err != nil {
 		return err
 	}
-	cfg.ImageCache = p.imageCache
+	cfg.ImageCache, cfg.ImageLimits = p.imageCache, artifact.Limits{Untagged: p.imageUntagged, Space: int64(p.imageSpace)}
 	o := &cfg.Server
 	if !slices.Contains([]string{"", rootcore.AmendmentsLocal, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, o.Amendments) {
 		return skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", o.Amendments).WithHint("write own, all or none")

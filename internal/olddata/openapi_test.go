@@ -209,6 +209,17 @@ func kinds(v any) []any {
 	return []any{v}
 }
 
+// corrected are what descriptions said wrongly: no client could work by them.
+var corrected = []string{
+	"GET /openapi.json 200: is no longer of type string",
+	"GET /openapi.yaml 200: is no longer of type string",
+	"GET /schema/application.json 200: is no longer of type string",
+	"GET /v1/instances/{id}/stats 200: is no longer of type string",
+	"GET /v2/ 200: is no longer of type string",
+	"OverlayFacts answered.key: is no longer of type string",
+	"WireGuardFacts answered.key: is no longer of type string",
+}
+
 // TestAPIKeepsItsWord: clients of every version work with this program's API.
 func TestAPIKeepsItsWord(t *testing.T) {
 	now, err := os.ReadFile(filepath.Join(top, "docs", olddata.OpenAPI))
@@ -217,6 +228,9 @@ func TestAPIKeepsItsWord(t *testing.T) {
 	}
 	for _, version := range olddata.Versions(t) {
 		for _, why := range broken(t, olddata.File(t, version, olddata.OpenAPI), now) {
+			if slices.Contains(corrected, why) {
+				continue
+			}
 			t.Errorf("clients of %s: %s", version, why)
 		}
 	}

@@ -32,8 +32,10 @@ type ClusterConfig struct {
 	Standing func(o *succession.Leadership)
 	// ImageCache is how many bytes of other registries' images the cluster keeps; 0 is DefaultImageCache.
 	ImageCache skerry.Bytes
-	Registry   *artifact.Source
-	Plugins    PluginConfig
+	// ImageLimits bound what the cluster keeps of the images that were pushed to it.
+	ImageLimits artifact.Limits
+	Registry    *artifact.Source
+	Plugins     PluginConfig
 }
 
 // Cluster is a cluster orchestrator with its store and images.
@@ -77,7 +79,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return nil, errors.Join(err, st.close())
 		}
 	}
-	images, err := openImages(&c.Common, c.ImageCache, !c.Server.Standalone, c.Registry)
+	images, err := openImages(&c.Common, c.ImageCache, c.ImageLimits, !c.Server.Standalone, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err

@@ -36,11 +36,11 @@ func Damage(err error, dir string) error {
 }
 
 // openImages opens the image store below the data directory.
-func openImages(c *node.Common, cache skerry.Bytes, hasParent bool, src *artifact.Source) (*tier.Images, error) {
+func openImages(c *node.Common, cache skerry.Bytes, own artifact.Limits, hasParent bool, src *artifact.Source) (*tier.Images, error) {
 	st, err := artifact.Open(filepath.Join(c.Dir, "images"),
 		artifact.Options{MaxCache: int64(cmp.Or(cache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.ImageDamaged})
 	if err != nil {
 		return nil, err
 	}
-	return tier.NewImages(st, hasParent, src), nil
+	return tier.NewImages(st, own, hasParent, src), nil
 }

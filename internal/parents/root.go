@@ -23,8 +23,10 @@ type RootConfig struct {
 	Server root.ServerOptions
 	// ImageCache is how many bytes of other registries' images the root keeps; 0 is DefaultImageCache.
 	ImageCache skerry.Bytes
-	Registry   *artifact.Source // credentials for registries
-	Plugins    PluginConfig
+	// ImageLimits bound what the root keeps of the images that were pushed to it.
+	ImageLimits artifact.Limits
+	Registry    *artifact.Source // credentials for registries
+	Plugins     PluginConfig
 }
 
 // Root is a root with its store and images.
@@ -50,7 +52,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err := lostStore(ctx, &c.Common, st.Store, ""); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	images, err := openImages(&c.Common, c.ImageCache, false, c.Registry)
+	images, err := openImages(&c.Common, c.ImageCache, c.ImageLimits, false, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err

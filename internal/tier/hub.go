@@ -234,6 +234,9 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 			}
 		})
 	}
+	if m, ok := h.cfg.Images.(*Images); ok {
+		wg.Go(func() { m.tend(ctx, h.cfg.Log) })
+	}
 	done := make(chan error, 2)
 	closers := []func() error{down.Close}
 	if h.cfg.MQTT != "" {

@@ -18,7 +18,7 @@ func TestPlatformsOfImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	images := NewImages(st, false, nil)
+	images := NewImages(st, artifact.Limits{}, false, nil)
 	src := t.TempDir()
 	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)

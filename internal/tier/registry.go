@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
@@ -29,6 +32,8 @@ type Images struct {
 	direct  *artifact.Source
 	up      atomic.Pointer[Up]
 	pulls   atomic.Pointer[FindPulls]
+	uses    atomic.Pointer[FindUses]
+	limits  artifact.Limits
 	book    atomic.Pointer[OrgBook]
 
 	parsing  sync.Mutex // one list of contents at a time is read: each may take some 200 MiB
@@ -38,8 +43,8 @@ type Images struct {
 
 // NewImages serves a store. hasParent says whether misses are asked of the tier above once SetParent was called. direct
 // holds credentials and limits for registries.
-func NewImages(st *artifact.Store, hasParent bool, direct *artifact.Source) *Images {
-	m := &Images{Store: st, direct: direct, children: map[string]childPulls{}}
+func NewImages(st *artifact.Store, limits artifact.Limits, hasParent bool, direct *artifact.Source) *Images {
+	m := &Images{Store: st, limits: limits, direct: direct, children: map[string]childPulls{}}
 	if direct == nil {
 		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
@@ -74,8 +79,12 @@ func (m *Images) upstream(string) []*artifact.Source {
 }
 
 // ListImages lists the images of the built-in registry.
-func (m *Images) ListImages() []view.ImageView {
+func (m *Images) ListImages(ctx context.Context) ([]view.ImageView, error) {
 	var out []view.ImageView
+	uses, err := m.usesByDigest(ctx)
+	if err != nil {
+		return nil, err
+	}
 	list := m.Store.List()
 	tagged := map[string]bool{}
 	for _, e := range list {
@@ -88,13 +97,50 @@ func (m *Images) ListImages() []view.ImageView {
 		if !ok || tagged[e.Ref] {
 			continue // of others, or known by its tag
 		}
-		v := view.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added}
+		v := view.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added, LastUsed: e.LastUsed,
+			ImageUse: uses[e.Digest]}
 		for _, p := range e.Platforms {
 			v.Platforms = append(v.Platforms, p.String())
 		}
 		out = append(out, v)
 	}
-	return out
+	return out, nil
+}
+
+// collectEvery is how often a registry looks for images of its own that are beyond its limits. The first time is that long after the start:
+// until then a site may not know yet what runs at its workers.
+const collectEvery = time.Hour
+
+// tend keeps the registry within its limits until ctx ends.
+func (m *Images) tend(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch p, err := m.collect(ctx); {
+		case err != nil && ctx.Err() == nil:
+			log.Warn("remove unused images", "err", err)
+		case len(p.Names) > 0:
+			log.Info("unused images were removed", "names", len(p.Names), "first", p.Names[0], "bytes", p.Bytes)
+		}
+	}
+}
+
+// collect removes nothing while it is not known what is in use.
+func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
+	uses, err := m.usesByDigest(ctx)
+	if err != nil {
+		return artifact.Pruned{}, err
+	}
+	inUse := map[digest.Digest]bool{}
+	for d := range uses {
+		inUse[d] = true
+	}
+	return m.handler.Collect(m.limits, inUse)
 }
 
 func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }

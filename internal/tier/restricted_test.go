@@ -28,7 +28,7 @@ func TestRestrictedImages(t *testing.T) {
 	}
 	defer st.Close()
 	guard := &artifact.Guard{Listed: []string{"10.0.0.9:5000", "ours.example"}, Organisations: map[string][]string{"ours.example": {"acme"}}}
-	m := NewImages(st, false, &artifact.Source{Guard: guard})
+	m := NewImages(st, artifact.Limits{}, false, &artifact.Source{Guard: guard})
 	web := skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}
 	var used []UsedImage
 	for _, ref := range []string{"web:1", imageref.BuiltIn + "/a/b:1", "10.0.0.9:5000/x:1", "192.0.2.1/x:1", "10.0.0.8:5000/x:1", "10.0.0.8:5000/x:1", "localhost:5000/x:1", "ours.example/x:1"} {

@@ -2093,6 +2093,18 @@ export interface components {
             /** @description What the app shows. */
             otp: string;
         };
+        ContainerStats: {
+            container: string;
+            /** @description Cores: a number such as 0.5, or a string such as 500m. Responses use the number. */
+            cpuLimit?: number | string;
+            instance: string;
+            /** Format: int64 */
+            rxBytes: number;
+            service: components["schemas"]["ServiceKey"];
+            stats: components["schemas"]["Stats"];
+            /** Format: int64 */
+            txBytes: number;
+        };
         Coordinate: {
             /** Format: double */
             error: number;
@@ -2343,11 +2355,20 @@ export interface components {
             /** Format: date-time */
             added?: string;
             digest: string;
+            /** @description Services with an earlier version that runs it; shown like usedBy. */
+            keptFor?: string[] | null;
+            /**
+             * Format: date-time
+             * @description When it was last pushed or pulled by this name.
+             */
+            lastUsed?: string;
             /** @description Repository and tag. */
             name: string;
             platforms?: string[] | null;
             /** @description Size of what is stored here. Shared layers are counted once. */
             size: string | number;
+            /** @description Services that run it. Only users who may delete the image see them. */
+            usedBy?: string[] | null;
         };
         Ingress: {
             /** @description Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any. */
@@ -2683,7 +2704,8 @@ export interface components {
         OverlayFacts: {
             endpoints?: string[] | null;
             ingress?: string[] | null;
-            key: string;
+            /** @description A public key, as the numbers of its bytes. */
+            key: number[];
             networks?: string[] | null;
             path?: string;
             plain?: string;
@@ -3341,6 +3363,36 @@ export interface components {
             /** @description Size limit; 0 if it has none of its own. */
             size?: string | number;
         };
+        Stats: {
+            /** Format: date-time */
+            at: string;
+            /** Format: int64 */
+            cpu: number;
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
+            diskRead: string | number;
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
+            diskWrite: string | number;
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
+            memory: string | number;
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
+            memoryLimit: string | number;
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
+            memoryPeak: string | number;
+            /** @description Bytes: a number, or a string such as 64Mi or 2G. Responses use the string. */
+            memoryWorkingSet: string | number;
+            /** Format: int64 */
+            oomKills: number;
+            /** Format: int64 */
+            periods: number;
+            /** Format: int64 */
+            pids: number;
+            /** Format: int64 */
+            throttled: number;
+            /** Format: int64 */
+            throttledPeriods: number;
+            /** Format: int64 */
+            waiting: number;
+        };
         StayView: {
             instance: string;
             reason: string;
@@ -3608,7 +3660,8 @@ export interface components {
             user: string;
         };
         WireGuardFacts: {
-            key: string;
+            /** @description A public key, as the numbers of its bytes. */
+            key: number[];
             /** Format: int32 */
             port: number;
             reflexive?: string;
@@ -3708,6 +3761,24 @@ export interface operations {
                     "text/html": string;
                 };
             };
+            /** @description To the dashboard. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     healthz: {
@@ -3726,6 +3797,15 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3748,6 +3828,15 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     openapi: {
@@ -3765,7 +3854,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/openapi+json": string;
+                    "application/openapi+json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3785,7 +3885,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/openapi+yaml": string;
+                    "application/openapi+yaml": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3808,6 +3919,24 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            /** @description Not ready, and why. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     "manifest-schema": {
@@ -3825,7 +3954,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/schema+json": string;
+                    "application/schema+json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3846,6 +3986,15 @@ export interface operations {
                 };
                 content: {
                     "text/html": string;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4444,6 +4593,15 @@ export interface operations {
                 };
                 content: {
                     "text/html": string;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5052,6 +5210,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     "explain-instance": {
@@ -5161,6 +5328,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     "instance-metrics": {
@@ -5221,6 +5397,15 @@ export interface operations {
             };
             /** @description Internal Server Error */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5332,6 +5517,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     "instance-stats": {
@@ -5351,7 +5545,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": string;
+                    "application/json": components["schemas"]["ContainerStats"][] | null;
                 };
             };
             /** @description Unauthorized */
@@ -5392,6 +5586,15 @@ export interface operations {
             };
             /** @description Internal Server Error */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6352,6 +6555,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
     "restore-snapshot": {
@@ -6375,7 +6587,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": string;
+                    "application/json": components["schemas"]["VolumeView"] | {
+                        error: components["schemas"]["Problem"];
+                    };
                 };
             };
             /** @description Unauthorized */
@@ -6416,6 +6630,15 @@ export interface operations {
             };
             /** @description Internal Server Error */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6854,7 +7077,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": string;
+                    "application/json": components["schemas"]["Snapshot"] | {
+                        error: components["schemas"]["Problem"];
+                    };
                 };
             };
             /** @description Unauthorized */
@@ -6895,6 +7120,15 @@ export interface operations {
             };
             /** @description Internal Server Error */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6927,7 +7161,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": string;
+                    "application/json": components["schemas"]["Snapshot"] | {
+                        error: components["schemas"]["Problem"];
+                    };
                 };
             };
             /** @description Unauthorized */
@@ -6968,6 +7204,15 @@ export interface operations {
             };
             /** @description Internal Server Error */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7041,6 +7286,15 @@ export interface operations {
             };
             /** @description Internal Server Error */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7284,7 +7538,29 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": string;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description An error in the form of the OCI distribution protocol. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };

@@ -1,0 +1,74 @@
+package apps
+
+import (
+	"slices"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+)
+
+// ImageUses are those of images, by their pinned names.
+type ImageUses map[string]*view.ImageUse
+
+// Of gives the uses of an image, to add to them.
+func (u ImageUses) Of(pinned string) *view.ImageUse {
+	if u[pinned] == nil {
+		u[pinned] = &view.ImageUse{}
+	}
+	return u[pinned]
+}
+
+// Run adds that a service runs an image.
+func (u ImageUses) Run(pinned string, k skerry.ServiceKey) { addUser(&u.Of(pinned).UsedBy, k) }
+
+func addUser(list *[]string, k skerry.ServiceKey) {
+	if i, there := slices.BinarySearch(*list, k.String()); !there {
+		*list = slices.Insert(*list, i, k.String())
+	}
+}
+
+// ImageUses lists what images are used for: applications and instances run them, and earlier versions could be gone back to.
+func (vs *views) ImageUses() ImageUses {
+	uses := ImageUses{}
+	run := func(app skerry.AppKey, s *spec.ServiceSpec, digests map[string]string) {
+		for _, pins := range []map[string]string{digestsOf(s, digests), s.Pinned} {
+			for _, pinned := range pins {
+				uses.Run(pinned, skerry.ServiceKey{App: app, Service: s.Name})
+			}
+		}
+	}
+	keep := func(app skerry.AppKey, s *spec.ServiceSpec, digests map[string]string) {
+		for _, pins := range []map[string]string{digestsOf(s, digests), s.Pinned} {
+			for _, pinned := range pins {
+				addUser(&uses.Of(pinned).KeptFor, skerry.ServiceKey{App: app, Service: s.Name})
+			}
+		}
+	}
+	for k, a := range vs.catalog.apps {
+		for i := range a.Manifest.Spec.Services {
+			run(k, &a.Manifest.Spec.Services[i], a.Digests)
+		}
+		for _, f := range a.Refused {
+			keep(k, &f.Spec, f.Digests)
+		}
+	}
+	for k, list := range vs.history.earlier {
+		for _, p := range list {
+			for i := range p.Manifest.Spec.Services {
+				keep(k, &p.Manifest.Spec.Services[i], p.Digests)
+			}
+		}
+	}
+	for _, i := range vs.ledger.inst {
+		if i.Spec == nil {
+			continue
+		}
+		var digests map[string]string
+		if a := vs.catalog.apps[i.Service.App]; a != nil {
+			digests = a.Digests
+		}
+		run(i.Service.App, i.Spec, digests)
+	}
+	return uses
+}
