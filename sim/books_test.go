@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	cluster "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	worker "skerry.dev/skerry/worker/core"
@@ -19,11 +20,7 @@ import (
 // are leaving, preemption, host ports, questions that are answered late or never, and operators who delete and remove. The
 // books of the site are checked after every step; at the end everything asked for runs, and nothing else.
 func TestBooksBalance(t *testing.T) {
-	seeds := 40
-	if testing.Short() {
-		seeds = 15
-	}
-	for seed := range seeds {
+	for seed := range testenv.Times(10, 40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			books(t, uint64(seed))

@@ -8,6 +8,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	worker "skerry.dev/skerry/worker/core"
@@ -17,11 +18,7 @@ import (
 // then checks that the fleet comes to exactly what was asked for last: no instance too few, none too many, and none that
 // nobody knows.
 func TestChaosComesToRest(t *testing.T) {
-	seeds := 100
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range seeds {
+	for seed := range testenv.Times(50, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			chaos(t, uint64(seed))
@@ -32,7 +29,7 @@ func TestChaosComesToRest(t *testing.T) {
 func chaos(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	w := newWorld(t, seed)
-	w.Audit = seed < 20 // it costs more than all the rest
+	w.Audit = seed < uint64(testenv.Times(5, 20)) // it costs more than all the rest
 	var nodes []*Node
 	f := facts(2000)
 	f.Runtimes, f.Arch, f.Address = []wire.RuntimeReport{{Name: "oci", Passed: true}}, "amd64", "x"

@@ -71,7 +71,7 @@ func trustOf(w *World, name string) *view.CreditView {
 // quarantine, that who is gets nothing, and that all that does not depend on the liar converges, the invariants tell.
 func TestLiarsAreFoundOut(t *testing.T) {
 	// Services come all the time, so that somebody is to be chosen.
-	work := every(2*time.Minute, 20, "apply app$ replicas=4 cpu=100 owner=a shape=spread")
+	work := every(2*time.Minute, testenv.Times(10, 20), "apply app$ replicas=4 cpu=100 owner=a shape=spread")
 	rootWork := every(2*time.Minute, 20, "apply app$ replicas=1 cpu=100 shape=service")
 	for _, c := range []struct {
 		name, liar, kind, what string

@@ -25,6 +25,21 @@ func runTests(m *testing.M) int {
 	return testenv.Main(m, testenv.Options{NetNS: true, Cgroup: cgroupParent("*")})
 }
 
+// plain makes a directory with a skerry that runs roles by this test binary, with the race detector if it was built so, and all other commands
+// by the program as it is shipped: most of what hundreds of short commands take is to start, which takes several times as long with the detector.
+func plain(t *testing.T) string {
+	self, err := exec.LookPath("skerry") // testscript's
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := fmt.Sprintf("#!/bin/sh\ncase \"$1 $2\" in 'up '* | 'root --'* | 'cluster --'*) exec %s \"$@\" ;; esac\nexec %s \"$@\"\n", self, testenv.Program(t))
+	if err := os.WriteFile(filepath.Join(dir, "skerry"), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // cgroupParent names the cgroup of a worker in this run of the tests.
 func cgroupParent(dir string) string {
 	return fmt.Sprintf("skerry-up-%d-%s", os.Getpid(), filepath.Base(dir))
@@ -38,7 +53,8 @@ func quit(dir string) {
 		at, _ := os.Readlink(cwd)
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(cwd), "cmdline"))
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(cwd)))
-		if at == dir && strings.HasPrefix(string(line), "skerry\x00up\x00") && pid > 0 {
+		program, args, _ := strings.Cut(string(line), "\x00")
+		if at == dir && filepath.Base(program) == "skerry" && strings.HasPrefix(args, "up\x00") && pid > 0 {
 			syscall.Kill(pid, syscall.SIGQUIT)
 			time.Sleep(2 * time.Second)
 		}
@@ -60,7 +76,7 @@ func TestUp(t *testing.T) {
 			}
 		}
 	}
-	commands := scriptCommands()
+	program, commands := plain(t), scriptCommands()
 	commands["terminal"] = terminal
 	files, err := filepath.Glob("testdata/up/*.txt")
 	if err != nil || len(files) == 0 {
@@ -69,15 +85,15 @@ func TestUp(t *testing.T) {
 	// One after the other: each has a worker w1, and there is one of a name in a network.
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			testscript.Run(t, testscript.Params{Files: []string{file}, Setup: func(env *testscript.Env) error { return setUp(t, env, bin) },
+			testscript.Run(t, testscript.Params{Files: []string{file}, Setup: func(env *testscript.Env) error { return setUp(t, env, program, bin) },
 				Cmds: commands, UpdateScripts: *update})
 		})
 	}
 }
 
 // setUp prepares a script that runs `skerry up`, and takes away what that leaves.
-func setUp(t *testing.T, env *testscript.Env, bin string) error {
-	setHome(env)
+func setUp(t *testing.T, env *testscript.Env, program, bin string) error {
+	setHome(env, program)
 	env.Setenv("BIN", bin)
 	data := filepath.Join(env.WorkDir, "data")
 	cgroup := cgroupParent(env.WorkDir)

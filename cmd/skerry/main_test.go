@@ -36,14 +36,16 @@ func TestMain(m *testing.M) {
 
 // scripts runs the scripts of a folder with a root in this process, which has no worker, and its admin's password.
 func scripts(t *testing.T, dir string) {
+	bin := plain(t)
 	testscript.Run(t, testscript.Params{Dir: dir, UpdateScripts: *update, Cmds: scriptCommands(), Setup: func(env *testscript.Env) error {
-		setHome(env)
+		setHome(env, bin)
 		return startTestRoot(env)
 	}})
 }
 
-// setHome gives a script a home of its own.
-func setHome(env *testscript.Env) {
+// setHome gives a script a home of its own, and has it find skerry in a directory first.
+func setHome(env *testscript.Env, bin string) {
+	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("SKERRY_CONFIG", filepath.Join(env.WorkDir, "config.yaml"))
 	env.Setenv("SKERRY_IMAGES", filepath.Join(env.WorkDir, "images"))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -50,8 +51,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	re, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	self, err := os.Executable()
-	ts.Check(err)
+	self := program(ts)
 	for began := time.Now(); ; testenv.Pause(began) {
 		cmd := exec.Cmd{Path: self, Args: args[1:], Env: scriptEnv(ts), Dir: ts.MkAbs(".")}
 		out, err := cmd.CombinedOutput()
@@ -63,6 +63,11 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s never gave %q; last (%v):\n%s", strings.Join(args[1:], " "), args[0], err, out)
 		}
 	}
+}
+
+// program is the skerry that a script finds.
+func program(ts *testscript.TestScript) string {
+	return filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "skerry") // setHome has put it first
 }
 
 // scriptEnv is the part of a script's environment that skerry reads.

@@ -34,9 +34,7 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: terminal TALK COMMAND [ARG...]")
 	}
-	self, err := os.Executable()
-	ts.Check(err)
-	p, err := startOnTerminal(self, args[1:], append(scriptEnv(ts), "TERM=xterm"), ts.MkAbs("."))
+	p, err := startOnTerminal(program(ts), args[1:], append(scriptEnv(ts), "TERM=xterm"), ts.MkAbs("."))
 	ts.Check(err)
 	defer p.close()
 	code, ended := 0, false

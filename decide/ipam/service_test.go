@@ -86,10 +86,13 @@ func TestFreedAddressesRest(t *testing.T) {
 	set(t0, Want{Key: web})
 	first, _ := a.Of(web)
 	set(t0, Want{Key: db})
-	// Every other address is taken, so that only the resting one is left.
-	var all []Want
-	for i := range NumServices - 1 {
-		all = append(all, Want{Key: key("x", spec.BalanceInstance, i)})
+	// Every other address is taken, so that only the resting one is left. They are chosen: to find a free one among few takes long.
+	second, _ := a.Of(db)
+	all := []Want{{Key: key("x", spec.BalanceInstance, NumServices)}}
+	for i := range NumServices {
+		if addr := serviceAddr(uint64(i)); addr != first && addr != second {
+			all = append(all, Want{Key: key("x", spec.BalanceInstance, i), Chosen: addr})
+		}
 	}
 	err := a.Set(t0.Add(59*time.Minute), t0, append(all, Want{Key: db}))
 	if e := skerry.AsError(err); err == nil || e.Code != skerry.CodeFull || e.Hint == "" {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/wire"
 )
 
@@ -26,10 +27,7 @@ func (w *world) leader() *candidate {
 // every step one candidate at most leads in a term, no term goes back, and whoever leads has everything that was acknowledged before. When
 // all is mended one candidate leads, the others follow, and writes are acknowledged.
 func TestChaos(t *testing.T) {
-	seeds, took, slept := 100, 0, map[State]int{}
-	if testing.Short() {
-		seeds = 30
-	}
+	seeds, took, slept := testenv.Times(40, 100), 0, map[State]int{}
 	for seed := range uint64(seeds) {
 		// One world in three has clocks of which no promise can be kept: that must cost time, not writes.
 		drift := 0.03

@@ -22,7 +22,7 @@ import (
 // bootPatience is how long a guest may take until its roles are started, which takes a quarter of a minute.
 const bootPatience = 2 * time.Minute
 
-var cuts = flag.Int("cuts", testenv.Times(1, 20), "how often TestPowerCuts cuts the power")
+var cuts = flag.Int("cuts", 20, "how often TestPowerCuts cuts the power")
 
 // guestDisks makes a disk with a root whose first process is ours, and an empty one that lives through the cuts.
 func guestDisks(t *testing.T) (root, data string) {
@@ -74,6 +74,7 @@ func guestDisks(t *testing.T) (root, data string) {
 // TestPowerCuts cuts the power of a guest in which all three roles run while users write to root and cluster: every write that was
 // acknowledged before is there when the power is back, and in the end the instance runs again. What the guest had not written to its disk is gone with its memory.
 func TestPowerCuts(t *testing.T) {
+	testenv.Long(t, "sim TestFreshSeeds and TestChaosComesToRest, store TestSQLiteCrash")
 	kernel := filepath.Join(image(t), "vmlinuz")
 	root, data := guestDisks(t)
 	acked := map[string]uint64{}

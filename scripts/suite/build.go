@@ -33,10 +33,10 @@ func take(to, file string) error {
 	return os.Link(file, filepath.Join(to, name))
 }
 
-// pure are packages that start no goroutine, which internal/archtest checks, and the simulator, which runs them by the thousand. The
-// race detector has nothing to find there, nor in internal/archtest, which reads sources, and makes them up to ten times slower; make
-// test-systems uses it nevertheless.
-var pure = regexp.MustCompile(`^` + module + `/(decide/.*|cluster/.*|(root|worker)/core|internal/archtest|sim)$`)
+// pure are packages that start no goroutine, and the simulator, which runs them by the thousand. The race detector has nothing to find
+// there, and makes them up to ten times slower; make test-systems uses it nevertheless.
+var pure = regexp.MustCompile(`^` + module +
+	`/(decide/.*|cluster/.*|(root|worker)/core|bench/(published|report)|ctl/convert|internal/(archtest|sbom)|scripts/(mutate|notices|typecheck)|sim)$`)
 
 // part are packages that are built in the same way.
 type part struct {
