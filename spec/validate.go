@@ -320,6 +320,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 			c.add(p+".env", "", "%q is not a name for an environment variable, or its value holds a zero byte", name)
 		}
 	}
+	c.lateEnv(p, k, s)
 	for i, a := range append(slices.Clone(k.Command), k.Args...) {
 		if strings.ContainsRune(a, 0) {
 			c.add(p+".command", "", "argument %d holds a zero byte", i)

@@ -323,7 +323,10 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 		}
 	}
 	confine(&built, &start.A, name)
-	built.Env = s.env(&start.A, container, img, name)
+	built.Network = s.net.get(start.A.ID)
+	if err := s.environment(&built, &start.A, container, img, name); err != nil {
+		return built, nil, err
+	}
 	if built.Mounts, err = s.mounts(ctx, &start.A, container, name); err != nil {
 		return built, nil, err
 	}
@@ -332,7 +335,6 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 			return built, nil, err
 		}
 	}
-	built.Network = s.net.get(start.A.ID)
 	if svc.Checkpoints() && start.Name == spec.MainContainer {
 		// Where it does not work the service runs all the same, and stays where it is.
 		_, err := checkpointer(ctx, driver)
@@ -461,39 +463,6 @@ func fromImage(spec *runtime.Spec, container *spec.Container, img artifact.Image
 		spec.StopSignal = n
 	}
 	return nil
-}
-
-// env is the image's environment, then what Skerry says, then the manifest's; a later one wins.
-func (s *Server) env(assigned *spec.Assignment, container *spec.Container, img artifact.Image, driver string) []string {
-	endpoints := runDir + "/" + endpointsFile
-	if driver == "native" {
-		endpoints = filepath.Join(s.instanceDir(assigned.ID), "run", endpointsFile)
-	}
-	vars := map[string]string{}
-	for _, e := range img.Env {
-		if n, v, ok := strings.Cut(e, "="); ok {
-			vars[n] = v
-		}
-	}
-	for n, v := range map[string]string{
-		"SKERRY_INSTANCE": string(assigned.ID), "SKERRY_SERVICE": assigned.Service.Service, "SKERRY_APP": assigned.Service.App.Name,
-		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
-		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
-	} {
-		vars[n] = v
-	}
-	for n, v := range container.Env {
-		vars[n] = v
-	}
-	if vars["PATH"] == "" {
-		vars["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	}
-	out := make([]string, 0, len(vars))
-	for n, v := range vars {
-		out = append(out, n+"="+v)
-	}
-	slices.Sort(out)
-	return out
 }
 
 func (s *Server) mounts(ctx context.Context, assigned *spec.Assignment, container *spec.Container, driver string) ([]runtime.Mount, error) {

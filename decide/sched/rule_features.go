@@ -1,0 +1,22 @@
+package sched
+
+import "skerry.dev/skerry/wire"
+
+// Features rules out workers whose agent would leave out what the service's manifest says.
+type Features struct{}
+
+func (Features) Name() string { return "features" }
+
+func (Features) Lasting() bool { return false }
+
+const featuresHint = "upgrade the agents there (`skerry upgrade workers`) and their cluster, or leave these fields out"
+
+func (Features) For(q *Query) Check {
+	if len(q.Spec.Features()) == 0 {
+		return nil
+	}
+	return byKind(q, "features", func(k *kind) bool { return q.Spec.Lacks(k.class.Features) == "" }, func(k *kind) wire.Reason {
+		return wire.Reason{What: "features", Text: "its agent does not know " + q.Spec.Lacks(k.class.Features) + ", and would leave it out",
+			Hint: featuresHint}
+	})
+}
