@@ -46,8 +46,8 @@ func (f SecretFile) Parts() (secret, file string) {
 	return secret, file
 }
 
-// containers gives the main container and those beside it.
-func (s *ServiceSpec) containers() iter.Seq[*Container] {
+// containersOf gives a service's main container and those beside it.
+func containersOf(s *ServiceSpec) iter.Seq[*Container] {
 	return func(yield func(*Container) bool) {
 		if !yield(&s.Container) {
 			return

@@ -397,6 +397,7 @@ func (c *checker) ports(p string, s *ServiceSpec) {
 			c.add(pp+".hostPort", "list one port for tcp and one for udp, or use the service's address",
 				"ports of the worker carry tcp and udp, not %s", q.Proto())
 		}
+		c.servicePort(pp+".servicePort", s, i)
 		if q.Name != "" {
 			c.name(pp+".name", q.Name)
 		}

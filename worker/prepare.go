@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -462,6 +463,52 @@ func fromImage(spec *runtime.Spec, container *spec.Container, img artifact.Image
 		}
 		spec.StopSignal = n
 	}
+	return nil
+}
+
+// environment gives a container its variables: the image's, then what Skerry says, then the manifest's; a later one wins. What is known
+// only now is put into the command line, too. The task must have its command and its network.
+func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, container *spec.Container, img artifact.Image,
+	driver string) error {
+	endpoints := runDir + "/" + endpointsFile
+	if driver == spec.RuntimeNative {
+		endpoints = filepath.Join(s.instanceDir(assigned.ID), "run", endpointsFile)
+	}
+	vars := map[string]string{}
+	for _, e := range img.Env {
+		if n, v, ok := strings.Cut(e, "="); ok {
+			vars[n] = v
+		}
+	}
+	maps.Copy(vars, map[string]string{
+		"SKERRY_INSTANCE": string(assigned.ID), "SKERRY_SERVICE": assigned.Service.Service, "SKERRY_APP": assigned.Service.App.Name,
+		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
+		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
+	})
+	late, err := lateVariables(s, task, assigned, container)
+	if err != nil {
+		return err
+	}
+	for name, text := range container.Env {
+		if vars[name], err = spec.ExpandLate(text, late); err != nil {
+			return &runtime.InvalidSpec{Field: "env." + name, Reason: err.Error()}
+		}
+	}
+	maps.Copy(vars, late)
+	if len(container.Command)+len(container.Args) > 0 { // what the image says stays as it is
+		for i := range task.Args {
+			if task.Args[i], err = spec.ExpandLate(task.Args[i], late); err != nil {
+				return &runtime.InvalidSpec{Field: "args", Reason: err.Error()}
+			}
+		}
+	}
+	if vars["PATH"] == "" {
+		vars["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	for n, v := range vars {
+		task.Env = append(task.Env, n+"="+v)
+	}
+	slices.Sort(task.Env)
 	return nil
 }
 

@@ -209,7 +209,7 @@ func (f *Federation) query(r *Request) *fedQuery {
 	for id, k := range f.classes {
 		q.suits[id] = r.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" && (len(arch) == 0 || slices.Contains(arch, k.Arch)) &&
 			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) }) && (k.Egress || !r.holdsEgress()) &&
-			r.Spec.Lacks(k.Features) == ""
+			spec.LackedFeature(r.Spec, k.Features) == ""
 	}
 	for i, v := range q.Need.Vector() {
 		if v > 0 {
@@ -591,8 +591,8 @@ func (q *fedQuery) classReason(s *site) wire.Reason {
 		return wire.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy",
 			Hint: "run workers there without --no-network and with this version, or leave egress out"}
 	}
-	if !some(func(k *wire.Class) bool { return q.Spec.Lacks(k.Features) == "" }) {
-		return wire.Reason{What: "features", Text: "no agent of its workers knows all of these: " + strings.Join(q.Spec.Features(), ", "),
+	if !some(func(k *wire.Class) bool { return spec.LackedFeature(q.Spec, k.Features) == "" }) {
+		return wire.Reason{What: "features", Text: "no agent of its workers knows all of these: " + strings.Join(spec.FeaturesOf(q.Spec), ", "),
 			Hint: featuresHint}
 	}
 	return wire.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " +

@@ -1,6 +1,9 @@
 package sched
 
-import "skerry.dev/skerry/wire"
+import (
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
 
 // Features rules out workers whose agent would leave out what the service's manifest says.
 type Features struct{}
@@ -12,11 +15,11 @@ func (Features) Lasting() bool { return false }
 const featuresHint = "upgrade the agents there (`skerry upgrade workers`) and their cluster, or leave these fields out"
 
 func (Features) For(q *Query) Check {
-	if len(q.Spec.Features()) == 0 {
+	if len(spec.FeaturesOf(q.Spec)) == 0 {
 		return nil
 	}
-	return byKind(q, "features", func(k *kind) bool { return q.Spec.Lacks(k.class.Features) == "" }, func(k *kind) wire.Reason {
-		return wire.Reason{What: "features", Text: "its agent does not know " + q.Spec.Lacks(k.class.Features) + ", and would leave it out",
+	return byKind(q, "features", func(k *kind) bool { return spec.LackedFeature(q.Spec, k.class.Features) == "" }, func(k *kind) wire.Reason {
+		return wire.Reason{What: "features", Text: "its agent does not know " + spec.LackedFeature(q.Spec, k.class.Features) + ", and would leave it out",
 			Hint: featuresHint}
 	})
 }
