@@ -18,8 +18,8 @@ func (Features) For(q *Query) Check {
 	if len(spec.FeaturesOf(q.Spec)) == 0 {
 		return nil
 	}
-	return byKind(q, "features", func(k *kind) bool { return spec.LackedFeature(q.Spec, k.class.Features) == "" }, func(k *kind) wire.Reason {
-		return wire.Reason{What: "features", Text: "its agent does not know " + spec.LackedFeature(q.Spec, k.class.Features) + ", and would leave it out",
-			Hint: featuresHint}
+	lacked := func(k *kind) string { return spec.LackedFeature(q.Spec, k.class.Features) }
+	return byKind(q, "features", func(k *kind) bool { return lacked(k) == "" }, func(k *kind) wire.Reason {
+		return wire.Reason{What: "features", Text: "its agent does not know " + lacked(k) + ", and would leave it out", Hint: featuresHint}
 	})
 }
