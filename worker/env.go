@@ -8,14 +8,15 @@ import (
 	"strconv"
 	"strings"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
 
-// lateVariables gives the variables whose values are known only when an instance starts.
-func lateVariables(s *Server, task *runtime.Spec, assigned *spec.Assignment, container *spec.Container) (map[string]string, error) {
+// lateVariables gives the variables whose values are known only when an instance starts, on a worker of that name and address.
+func lateVariables(task *runtime.Spec, assigned *spec.Assignment, container *spec.Container, worker, host string,
+	open func(skerry.InstanceID, spec.SecretName) (spec.SecretValue, error)) (map[string]string, error) {
 	out := map[string]string{}
-	host := hostAddress(s)
 	addresses := []string{host} // of an instance without a network of its own
 	if task.Network != nil && len(task.Network.Addresses) > 0 {
 		addresses = addresses[:0]
@@ -26,7 +27,7 @@ func lateVariables(s *Server, task *runtime.Spec, assigned *spec.Assignment, con
 	known := map[spec.EnvField]string{
 		spec.FieldInstance: string(assigned.ID), spec.FieldOrdinal: strconv.Itoa(assigned.Ordinal),
 		spec.FieldService: assigned.Service.Service, spec.FieldApp: assigned.Service.App.Name,
-		spec.FieldNamespace: assigned.Service.App.Namespace, spec.FieldWorker: s.opt.Name, spec.FieldAddress: addresses[0],
+		spec.FieldNamespace: assigned.Service.App.Namespace, spec.FieldWorker: worker, spec.FieldAddress: addresses[0],
 		spec.FieldAddresses: strings.Join(addresses, ","), spec.FieldHostAddress: host,
 	}
 	for name, field := range container.EnvFields {
@@ -47,7 +48,7 @@ func lateVariables(s *Server, task *runtime.Spec, assigned *spec.Assignment, con
 		if i < 0 {
 			return nil, &runtime.InvalidSpec{Field: "envSecrets." + name, Reason: "the service has no secret " + secret}
 		}
-		value, err := s.openSecret(assigned.ID, names[i])
+		value, err := open(assigned.ID, names[i])
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", secret, err)
 		}

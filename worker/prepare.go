@@ -485,7 +485,7 @@ func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, cont
 		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
 		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
 	})
-	late, err := lateVariables(s, task, assigned, container)
+	late, err := lateVariables(task, assigned, container, s.opt.Name, hostAddress(s), s.openSecret)
 	if err != nil {
 		return err
 	}
