@@ -106,6 +106,13 @@ var lacks = []lack{
 		RuntimeWasm:      "a module has no other processes; probe by http or tcp",
 		RuntimeUnikernel: "it has no other processes; probe by http or tcp",
 		RuntimeVM:        "there is no agent of ours in its system; probe by http or tcp"}},
+	{"service ports", servicePortLack, map[string]string{
+		RuntimeGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
+		runtimeSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",
+		runtimeHardwareClass:  "a machine takes packets before its worker's kernel could translate them",
+		RuntimeMicroVM:        "a machine takes packets before its worker's kernel could translate them",
+		RuntimeUnikernel:      "a machine takes packets before its worker's kernel could translate them",
+		RuntimeVM:             "a machine takes packets before its worker's kernel could translate them"}},
 	{"ports other than TCP", func(s *ServiceSpec) string {
 		for i, p := range s.Ports {
 			if p.Protocol != "" && p.Protocol != "tcp" {

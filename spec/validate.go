@@ -320,6 +320,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 			c.add(p+".env", "", "%q is not a name for an environment variable, or its value holds a zero byte", name)
 		}
 	}
+	c.lateEnv(p, k, s)
 	for i, a := range append(slices.Clone(k.Command), k.Args...) {
 		if strings.ContainsRune(a, 0) {
 			c.add(p+".command", "", "argument %d holds a zero byte", i)
@@ -396,6 +397,7 @@ func (c *checker) ports(p string, s *ServiceSpec) {
 			c.add(pp+".hostPort", "list one port for tcp and one for udp, or use the service's address",
 				"ports of the worker carry tcp and udp, not %s", q.Proto())
 		}
+		c.servicePort(pp+".servicePort", s, i)
 		if q.Name != "" {
 			c.name(pp+".name", q.Name)
 		}

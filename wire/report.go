@@ -15,7 +15,8 @@ type Class struct {
 	Arch     string   `json:"arch" cbor:"1,keyasint"`
 	Runtimes []string `json:"runtimes" cbor:"2,keyasint,omitempty"` // sorted
 	Devices  []string `json:"devices,omitempty" cbor:"3,keyasint,omitempty"`
-	Egress   bool     `json:"egress,omitempty" cbor:"4,keyasint,omitempty"` // as in WorkerFacts
+	Egress   bool     `json:"egress,omitempty" cbor:"4,keyasint,omitempty"`   // as in WorkerFacts
+	Features []string `json:"features,omitempty" cbor:"5,keyasint,omitempty"` // likewise, sorted
 }
 
 // Moments describe the distribution of what is available over the workers of a class: sum, mean and standard deviation
@@ -175,6 +176,8 @@ type WorkerFacts struct {
 	Accelerators *spec.Accelerators `json:"accelerators,omitempty" cbor:"22,keyasint,omitempty"`
 	// Signatures: it starts no image that none of Assignment.Signers has signed. Older agents ignore that.
 	Signatures bool `json:"signatures,omitempty" cbor:"21,keyasint,omitempty"`
+	// Features are those of spec.AgentFeatures that it honours. Older agents leave out in silence what they do not know.
+	Features []string `json:"features,omitempty" cbor:"23,keyasint,omitempty"`
 }
 
 // AgentKey is the key of the AgentOrder in a worker's desired set.

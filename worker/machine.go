@@ -50,9 +50,10 @@ type FactOptions struct {
 // facts describes the machine.
 func (s *Server) facts() wire.WorkerFacts {
 	f := wire.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
-		Location: s.opt.Facts.Location, Address: s.opt.Facts.Address, Version: s.opt.Version,
+		Location: s.opt.Facts.Location, Address: hostAddress(s), Version: s.opt.Version,
 		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power,
-		Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true}
+		Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true,
+		Features: spec.AgentFeatures()}
 	s.mu.Lock()
 	f.Runtimes = slices.Clone(s.reports)
 	rtt := s.rtt
@@ -69,9 +70,6 @@ func (s *Server) facts() wire.WorkerFacts {
 			}
 		}
 		f.Capacity = spec.FromVector(v)
-	}
-	if f.Address == "" {
-		f.Address = outboundAddress(s.opt.Addrs)
 	}
 	if rtt != nil {
 		f.Probe = rtt.Address(s.opt.ProbeAddress, f.Address)
@@ -118,6 +116,14 @@ func memory() (total, available skerry.Bytes) {
 		return 0, 0
 	}
 	return parseMemory(text)
+}
+
+// hostAddress is the address at which host ports of this worker are reached, or empty if it is not known.
+func hostAddress(s *Server) string {
+	if s.opt.Facts.Address != "" {
+		return s.opt.Facts.Address
+	}
+	return outboundAddress(s.opt.Addrs)
 }
 
 // outboundAddress is the address that this machine has towards its cluster. Nothing is sent to find out.

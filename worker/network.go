@@ -55,11 +55,16 @@ type wanted struct {
 	service skerry.ServiceKey
 	ordinal int
 	egress  *spec.Egress
+	inside  []hostnet.ServicePort // ports that are translated in its network
 }
 
 func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
 	need := a.Spec.Need()
-	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a)}
+	var inside []hostnet.ServicePort
+	for _, port := range spec.ServicePortsOf(&a.Spec) {
+		inside = append(inside, hostnet.ServicePort{From: uint16(port.ServicePort), To: uint16(port.Port), Proto: hostnet.Proto(port.Proto())})
+	}
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a), inside}
 }
 
 // want takes up an instance of an earlier life, before restore.
@@ -100,6 +105,11 @@ func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep [
 	if n.network == nil && core.EgressOf(assigned) != nil {
 		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(assigned),
 			Reason: "its egress policy holds in networks of the worker's alone, and this worker gives none (--no-network); leave egress out, or choose another worker"}
+	}
+	if n.network == nil && len(spec.ServicePortsOf(&assigned.Spec)) > 0 {
+		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(assigned),
+			Reason: "a servicePort is translated in a network of the instance's own, and this worker gives none (--no-network); " +
+				"leave servicePort out, or choose another worker"}
 	}
 	n.mu.Lock()
 	ports, err := n.bindLocked(assigned, keep)
@@ -208,7 +218,7 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		}
 	}
 	for id, want := range n.wants {
-		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out, Egress: want.egress}
+		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out, Egress: want.egress, ServicePorts: want.inside}
 		for _, p := range want.ports {
 			if p.HostPort > 0 {
 				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostPort: uint16(p.HostPort), Port: uint16(p.Port),

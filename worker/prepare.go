@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -323,7 +324,10 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 		}
 	}
 	confine(&built, &start.A, name)
-	built.Env = s.env(&start.A, container, img, name)
+	built.Network = s.net.get(start.A.ID)
+	if err := s.environment(&built, &start.A, container, img, name); err != nil {
+		return built, nil, err
+	}
 	if built.Mounts, err = s.mounts(ctx, &start.A, container, name); err != nil {
 		return built, nil, err
 	}
@@ -332,7 +336,6 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 			return built, nil, err
 		}
 	}
-	built.Network = s.net.get(start.A.ID)
 	if svc.Checkpoints() && start.Name == spec.MainContainer {
 		// Where it does not work the service runs all the same, and stays where it is.
 		_, err := checkpointer(ctx, driver)
@@ -463,10 +466,12 @@ func fromImage(spec *runtime.Spec, container *spec.Container, img artifact.Image
 	return nil
 }
 
-// env is the image's environment, then what Skerry says, then the manifest's; a later one wins.
-func (s *Server) env(assigned *spec.Assignment, container *spec.Container, img artifact.Image, driver string) []string {
+// environment gives a container its variables: the image's, then what Skerry says, then the manifest's; a later one wins. What is known
+// only now is put into the command line, too. The task must have its command and its network.
+func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, container *spec.Container, img artifact.Image,
+	driver string) error {
 	endpoints := runDir + "/" + endpointsFile
-	if driver == "native" {
+	if driver == spec.RuntimeNative {
 		endpoints = filepath.Join(s.instanceDir(assigned.ID), "run", endpointsFile)
 	}
 	vars := map[string]string{}
@@ -475,25 +480,36 @@ func (s *Server) env(assigned *spec.Assignment, container *spec.Container, img a
 			vars[n] = v
 		}
 	}
-	for n, v := range map[string]string{
+	maps.Copy(vars, map[string]string{
 		"SKERRY_INSTANCE": string(assigned.ID), "SKERRY_SERVICE": assigned.Service.Service, "SKERRY_APP": assigned.Service.App.Name,
 		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
 		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
-	} {
-		vars[n] = v
+	})
+	late, err := lateVariables(task, assigned, container, s.opt.Name, hostAddress(s), s.openSecret)
+	if err != nil {
+		return err
 	}
-	for n, v := range container.Env {
-		vars[n] = v
+	for name, text := range container.Env {
+		if vars[name], err = spec.ExpandLate(text, late); err != nil {
+			return &runtime.InvalidSpec{Field: "env." + name, Reason: err.Error()}
+		}
+	}
+	maps.Copy(vars, late)
+	if len(container.Command)+len(container.Args) > 0 { // what the image says stays as it is
+		for i := range task.Args {
+			if task.Args[i], err = spec.ExpandLate(task.Args[i], late); err != nil {
+				return &runtime.InvalidSpec{Field: "args", Reason: err.Error()}
+			}
+		}
 	}
 	if vars["PATH"] == "" {
 		vars["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
-	out := make([]string, 0, len(vars))
 	for n, v := range vars {
-		out = append(out, n+"="+v)
+		task.Env = append(task.Env, n+"="+v)
 	}
-	slices.Sort(out)
-	return out
+	slices.Sort(task.Env)
+	return nil
 }
 
 func (s *Server) mounts(ctx context.Context, assigned *spec.Assignment, container *spec.Container, driver string) ([]runtime.Mount, error) {

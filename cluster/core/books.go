@@ -64,6 +64,7 @@ func (b *books) seeWorker(w *worker) {
 			view.Accelerators = *f.Accelerators
 		}
 		view.Egress, view.Levels, view.Signatures = f.Egress, f.Levels, f.Signatures
+		view.Features = f.Features[:min(len(f.Features), spec.MaxFeatures)]
 		view.Area, view.Location, view.Capacity, view.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
 	if view.Limited = w.Carrier != ""; view.Limited && w.Facts != nil {
@@ -86,9 +87,10 @@ func (b *books) seeWorker(w *worker) {
 // feature that is in use needs them meanwhile: such a program would refuse the store (docs/RATIONALE.md).
 func (b *books) saveWorker(w *worker, fx *wire.Effects) {
 	kept := *w
-	if kept.Facts != nil && kept.Facts.Signatures && len(b.admission.Signers) == 0 {
+	if kept.Facts != nil {
 		facts := *kept.Facts
-		facts.Signatures = false
+		facts.Signatures = facts.Signatures && len(b.admission.Signers) > 0
+		facts.Features = nil // nothing is placed on a worker that is not connected
 		kept.Facts = &facts
 	}
 	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{&kept, w.trust.Record()}))

@@ -101,13 +101,19 @@ func classOf(f *wire.WorkerFacts) wire.Class {
 		devices = append(devices, spec.DeviceClass(d))
 	}
 	slices.Sort(devices)
-	return wire.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices), Egress: f.Egress}
+	return wire.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices), Egress: f.Egress,
+		Features: sortedFeatures(f.Features)}
 }
 
 // ClassKey names a worker's class.
 func ClassKey(f *wire.WorkerFacts) string {
 	k := classOf(f)
-	return k.Arch + "|" + strings.Join(k.Runtimes, ",") + "|" + strings.Join(k.Devices, ",") + "|" + strconv.FormatBool(k.Egress)
+	return k.Arch + "|" + strings.Join(k.Runtimes, ",") + "|" + strings.Join(k.Devices, ",") + "|" + strconv.FormatBool(k.Egress) +
+		"|" + strings.Join(k.Features, ",")
+}
+
+func sortedFeatures(list []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(list[:min(len(list), spec.MaxFeatures)])))
 }
 
 // coarsen rounds a small class: sums up, so that nothing possible is ruled out, means down, deviation away.

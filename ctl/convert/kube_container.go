@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,11 +27,10 @@ func (conv *kube) container(it *pod, from *fields, out *spec.Container, res *spe
 	if out.Image == "" {
 		from.refuse("image", "there is none")
 	}
-	env := conv.environment(it, from)
-	out.Env = env
+	conv.environment(it, from, out)
 	texts := func(key, became string) (list []string) {
 		for i, text := range from.texts(key, became) {
-			list = append(list, conv.peersIn(from, fmt.Sprintf("%s[%d]", key, i), conv.expand(from, key, text, env)))
+			list = append(list, conv.peersIn(from, fmt.Sprintf("%s[%d]", key, i), conv.expand(from, key, text, out)))
 		}
 		return list
 	}
@@ -292,185 +290,6 @@ func (it *pod) probe(container *fields, key, became string) *spec.Probe {
 	return out
 }
 
-// environment takes the variables of a container, all of whose values are known then.
-func (conv *kube) environment(it *pod, from *fields) map[string]string {
-	env := map[string]string{}
-	for _, all := range from.each("envFrom") {
-		prefix := all.text("prefix", "")
-		if all.m["configMapRef"] == nil && all.m["secretRef"] == nil {
-			all.refuse("", "it is neither of a ConfigMap nor of a Secret")
-		}
-		for _, kind := range []string{"configMapRef", "secretRef"} {
-			if ref := all.sub(kind); ref.m != nil {
-				conv.allOf(ref, strings.TrimSuffix(kind, "Ref"), prefix, env)
-			}
-		}
-		all.nothingLike(nil)
-	}
-	for _, one := range from.each("env") {
-		name := one.text("name", "")
-		if one.has("valueFrom") {
-			if value, ok := conv.valueFrom(it, from, one); ok {
-				env[name] = value
-			}
-		} else {
-			value := one.text("value", "")
-			env[name] = conv.peersIn(one, "value", conv.expand(one, "value", value, env))
-			one.kept("", "env")
-		}
-		if !spec.CheckEnvName(name) {
-			delete(env, name)
-			one.refuse("name", "%q is no name of a variable", name)
-		}
-		one.nothingLike(nil)
-	}
-	if len(env) == 0 {
-		return nil
-	}
-	return env
-}
-
-// allOf takes all variables that a ConfigMap or Secret has.
-func (conv *kube) allOf(ref *fields, kind, prefix string, env map[string]string) {
-	name, optional := ref.text("name", ""), ref.flag("optional", "")
-	kind = map[string]string{"configMap": "ConfigMap", "secret": "Secret"}[kind]
-	obj := conv.find(kind, name)
-	ref.nothingLike(nil)
-	switch {
-	case obj == nil && optional:
-		ref.approx("name", "left out: there is no %s %s in these files", kind, name)
-		return
-	case obj == nil:
-		ref.refuse("name", "there is no %s %s in these files: give it, too", kind, name)
-		return
-	}
-	data := conv.data(obj)
-	for _, key := range slices.Sorted(maps.Keys(data)) {
-		if spec.CheckEnvName(prefix + key) {
-			env[prefix+key] = conv.peersIn(obj.fields, "data."+key, data[key])
-		} else {
-			ref.approx("name", "left out: %q is no name of a variable", prefix+key)
-		}
-	}
-	if kind == "Secret" {
-		ref.approx("name", "%s", kubeOpenSecret)
-	} else {
-		ref.kept("name", "env")
-	}
-}
-
-const kubeOpenSecret = "env: the values are in the manifest, for everybody who may read the application; the files of a secret are not"
-
-// valueFrom takes a variable whose value is elsewhere.
-func (conv *kube) valueFrom(it *pod, container, one *fields) (string, bool) {
-	from := one.sub("valueFrom")
-	defer from.nothingLike(nil)
-	for ref, kind := range map[string]string{"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"} {
-		if !from.has(ref) {
-			continue
-		}
-		at := from.sub(ref)
-		name, key, optional := at.text("name", ""), at.text("key", ""), at.flag("optional", "")
-		at.nothingLike(nil)
-		obj := conv.find(kind, name)
-		var value string
-		there := false
-		if obj != nil {
-			value, there = conv.data(obj)[key]
-		}
-		switch {
-		case !there && optional:
-			at.approx("", "left out: there is no such %s in these files", kind)
-			return "", false
-		case !there:
-			at.refuse("", "there is no %s %s with %s in these files: give it, too", kind, name, key)
-			return "", false
-		case kind == "Secret":
-			at.approx("", "%s", kubeOpenSecret)
-		default:
-			at.kept("", "env")
-			value = conv.peersIn(obj.fields, "data."+key, value)
-		}
-		return value, true
-	}
-	if from.has("fieldRef") {
-		return conv.fieldRef(it, from.sub("fieldRef"))
-	}
-	if from.has("resourceFieldRef") {
-		return it.resourceRef(container, from.sub("resourceFieldRef"))
-	}
-	return "", false
-}
-
-// kubeRuntime says where a program finds what is known only when it runs.
-var kubeRuntime = map[string]string{
-	"metadata.name": "SKERRY_INSTANCE", "spec.nodeName": "SKERRY_WORKER", "metadata.uid": "SKERRY_INSTANCE",
-}
-
-// fieldRef takes a variable with a field of the pod: those are given that are known before it runs.
-func (conv *kube) fieldRef(it *pod, at *fields) (string, bool) {
-	path := at.text("fieldPath", "")
-	at.take("apiVersion")
-	at.nothingLike(nil)
-	name, key, _ := strings.Cut(strings.TrimSuffix(path, "']"), "['")
-	switch {
-	case path == "metadata.namespace":
-		value := conv.namespace
-		if value == "" {
-			value = "default"
-		}
-		at.approx("", "env: %s, as in the file", value)
-		return value, true
-	case path == "spec.serviceAccountName":
-		at.approx("", "env: default")
-		return "default", true
-	case name == "metadata.labels" && key != "":
-		at.kept("", "env")
-		return it.load.labels[key], true
-	case kubeRuntime[path] != "":
-		at.refuse("", "the variable %s has it, and none by another name", kubeRuntime[path])
-	default:
-		at.refuse("", "no variable has it")
-	}
-	return "", false
-}
-
-// resourceRef takes a variable with a limit of the container.
-func (it *pod) resourceRef(container, at *fields) (string, bool) {
-	resource, divisor, of := at.text("resource", ""), at.text("divisor", ""), at.text("containerName", "")
-	at.nothingLike(nil)
-	list, what, _ := strings.Cut(resource, ".")
-	text := textAt(container.m, "resources", list, what)
-	unit := 1.0
-	if n, err := skerry.ParseBytes(strings.TrimSuffix(divisor, "m")); divisor != "" && err == nil && n > 0 {
-		if unit = float64(n); strings.HasSuffix(divisor, "m") {
-			unit /= 1000
-		}
-	}
-	var amount float64
-	switch what {
-	case "cpu":
-		n, err := skerry.ParseMilliCPU(text)
-		if amount = float64(n) / 1000; err != nil {
-			text = ""
-		}
-	case "memory", "ephemeral-storage":
-		n, err := skerry.ParseBytes(text)
-		if amount = float64(n); err != nil {
-			text = ""
-		}
-	default:
-		text = ""
-	}
-	if text == "" || of != "" && of != it.name {
-		at.refuse("", "%s is not in this container's resources", resource)
-		return "", false
-	}
-	value := strconv.FormatFloat(math.Ceil(amount/unit), 'f', -1, 64)
-	at.approx("", "env: %s, as in the file", value)
-	return value, true
-}
-
 // data gives the entries of a ConfigMap or Secret that are texts.
 func (conv *kube) data(obj *object) map[string]string {
 	obj.used = true
@@ -491,48 +310,6 @@ func (conv *kube) data(obj *object) map[string]string {
 			obj.refuse("binaryData."+key, "it is not text: put it into the image")
 		}
 		out[key] = string(text)
-	}
-	return out
-}
-
-// known gives the variables that texts may refer to: those before, and those that Kubernetes makes of Services.
-func (conv *kube) known(env map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		if value, ok := env[name]; ok {
-			return value, true
-		}
-		for service, peer := range conv.peers {
-			upper := strings.ToUpper(strings.ReplaceAll(service, "-", "_")) + "_SERVICE_"
-			switch rest, ok := strings.CutPrefix(name, upper); {
-			case ok && rest == "HOST":
-				return peer.load.svc.Name, true
-			case ok && rest == "PORT" && len(peer.list) > 0:
-				return strconv.Itoa(peer.list[0]), true
-			}
-		}
-		return "", false
-	}
-}
-
-// reference is a variable in a text, or a dollar sign that is none's.
-var reference = regexp.MustCompile(`\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
-
-// expand puts the values of variables in their places, as Kubernetes does. What is not known stays. Each value may be several of another
-// in turn, so what comes of it is refused beyond what a manifest can have.
-func (conv *kube) expand(at *fields, key, text string, env map[string]string) string {
-	known := conv.known(env)
-	out := reference.ReplaceAllStringFunc(text, func(found string) string {
-		if found == "$$" {
-			return "$"
-		}
-		if value, ok := known(found[2 : len(found)-1]); ok && conv.expanded <= spec.MaxManifest {
-			conv.expanded += len(value)
-			return value
-		}
-		return found
-	})
-	if conv.expanded > spec.MaxManifest {
-		at.refuse(key, "with the values of its variables it is larger than a manifest may be")
 	}
 	return out
 }

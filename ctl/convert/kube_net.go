@@ -240,6 +240,24 @@ func (conv *kube) published() {
 	}
 }
 
+// reachedAt has a port be reached at another one, too, and says whether it can: a port has one other, which is no port of the workload.
+func (load *workload) reachedAt(ref spec.PortRef, number int) bool {
+	ports := load.svc.Ports
+	at := slices.IndexFunc(ports, func(p spec.Port) bool { return p.PortName() == string(ref) })
+	taken := slices.ContainsFunc(load.ports, func(p kubePort) bool { return p.number == number })
+	if at < 0 || taken || ports[at].ServicePort != 0 && ports[at].ServicePort != number || number < 1 || number > 65535 ||
+		ports[at].Proto() != "tcp" && ports[at].Proto() != "udp" {
+		return false
+	}
+	for i, other := range ports {
+		if other.Proto() == ports[at].Proto() && (other.Port == number || i != at && other.ServicePort == number) {
+			return false
+		}
+	}
+	ports[at].ServicePort = number
+	return true
+}
+
 func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 	svc := &one.load.svc
 	number, name := from.number("port", ""), from.text("name", "")
@@ -256,12 +274,15 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 		from.refuse("targetPort", "no container has a port %q", text)
 		return
 	}
-	if target != *number {
+	listens := one.load.listen(name, target, 0, protocol)
+	if target != *number && one.load.reachedAt(listens, *number) {
+		from.kept("", "ports: servicePort")
+	} else if target != *number {
 		from.approx("", "%s listens at %d: who asks for port %d must ask for that; where these files do, they do now", svc.Name, target, *number)
 	} else {
 		from.kept("", "ports")
 	}
-	ref := one.load.listen(name, target, 0, protocol)
+	ref := listens
 	if name != "" && string(ref) != Name(name) {
 		from.approx("name", "the port is called %s", ref)
 	}

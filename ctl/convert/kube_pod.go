@@ -19,6 +19,8 @@ type pod struct {
 	main int                 // of the containers
 	name string              // of the container that is being converted
 	uses map[string]*kubeUse // of its volumes
+	// envSecrets are the entries of Secrets that variables are of.
+	envSecrets map[string][]string
 }
 
 // kubePodLeft are fields of a pod that need no counterpart.

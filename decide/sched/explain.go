@@ -183,7 +183,7 @@ func (s *Site) Explain(now time.Time, policy Policy, req *Request) []wire.ClassV
 		if g == nil {
 			k := s.kinds[s.kindOf[n]]
 			key := k.class.Arch + "|" + strings.Join(k.class.Runtimes, ",") + "|" + strings.Join(k.class.Devices, ",") + "|" + k.area + "|" +
-				strconv.FormatBool(k.class.Egress) + strconv.FormatBool(k.levels)
+				strconv.FormatBool(k.class.Egress) + strconv.FormatBool(k.levels) + "|" + strings.Join(k.class.Features, ",")
 			if g = groups[key]; g == nil {
 				g = &group{ClassVerdict: wire.ClassVerdict{Class: k.class, Area: k.area}, all: tally{s: s}, sole: tally{s: s}}
 				groups[key] = g

@@ -176,6 +176,9 @@ func (f *Federation) class(k wire.Class) int32 {
 	if k.Egress {
 		key += "\x00egress"
 	}
+	if len(k.Features) > 0 {
+		key += "\x00" + strings.Join(k.Features, "\x01")
+	}
 	id, ok := f.classID[key]
 	if !ok {
 		id = int32(len(f.classes))
@@ -205,7 +208,8 @@ func (f *Federation) query(r *Request) *fedQuery {
 	need, arch := neededDevices(r.Spec), r.Spec.Architectures()
 	for id, k := range f.classes {
 		q.suits[id] = r.Spec.RuntimeOn(k.Arch, k.Runtimes, nil) != "" && (len(arch) == 0 || slices.Contains(arch, k.Arch)) &&
-			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) }) && (k.Egress || !r.holdsEgress())
+			!slices.ContainsFunc(need, func(d string) bool { return !slices.Contains(k.Devices, d) }) && (k.Egress || !r.holdsEgress()) &&
+			spec.LackedFeature(r.Spec, k.Features) == ""
 	}
 	for i, v := range q.Need.Vector() {
 		if v > 0 {
@@ -586,6 +590,10 @@ func (q *fedQuery) classReason(s *site) wire.Reason {
 	if q.holdsEgress() && !some(func(k *wire.Class) bool { return k.Egress }) {
 		return wire.Reason{What: "egress", Text: "none of its workers can hold the service to its egress policy",
 			Hint: "run workers there without --no-network and with this version, or leave egress out"}
+	}
+	if !some(func(k *wire.Class) bool { return spec.LackedFeature(q.Spec, k.Features) == "" }) {
+		return wire.Reason{What: "features", Text: "no agent of its workers knows all of these: " + strings.Join(spec.FeaturesOf(q.Spec), ", "),
+			Hint: featuresHint}
 	}
 	return wire.Reason{What: "devices", Text: "none of its workers has runtime, architecture and devices " +
 		strings.Join(neededDevices(q.Spec), ", ") + " together"}

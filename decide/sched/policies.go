@@ -7,7 +7,7 @@ import "skerry.dev/skerry/spec"
 // workers.
 func ResourceRules() []Rule {
 	return []Rule{NotTried{}, Volumes{}, Virtualization{}, Abilities{}, Architecture{}, Devices{}, Attachable{}, Area{}, Taints{}, Egress{},
-		Levels{}, Signatures{}, Capacity{}, Distance{}, Labels{}, HostPorts{}, Affinity{}}
+		Levels{}, Signatures{}, Features{}, Capacity{}, Distance{}, Labels{}, HostPorts{}, Affinity{}}
 }
 
 // AllRules adds the limits of links and users (Algorithm 2, lines 2 to 16).

@@ -45,6 +45,8 @@ type Worker struct {
 	Levels    bool // and to security levels
 	// Signatures: it starts signed images alone where its site asks for that.
 	Signatures bool
+	// Features are those of manifests that its agent honours.
+	Features []string
 }
 
 // Site holds a site's workers in columns, in blocks of 64 near each other, with a summary for each block and each 64
@@ -327,10 +329,14 @@ func (s *Site) kind(worker *Worker) int32 {
 	if worker.Signatures {
 		key += "\x00signatures"
 	}
+	features := sorted(worker.Features)
+	if len(features) > 0 {
+		key += "\x00" + strings.Join(features, "\x01")
+	}
 	id, ok := s.kindID[key]
 	if !ok {
 		k := &kind{key: key, costs: worker.Costs, class: wire.Class{Arch: worker.Arch, Runtimes: runtimes, Devices: devices,
-			Egress: worker.Egress}, taints: taints, area: worker.Area, limited: worker.Limited, abilities: abilities, levels: worker.Levels,
+			Egress: worker.Egress, Features: features}, taints: taints, area: worker.Area, limited: worker.Limited, abilities: abilities, levels: worker.Levels,
 			signatures: worker.Signatures}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]

@@ -93,10 +93,18 @@ func (f *Overlay) v6(a netip.Addr) netip.Addr {
 type Want struct {
 	ID        string
 	HostPorts []HostPort
+	// ServicePorts are translated inside the instance's namespace.
+	ServicePorts []ServicePort
 	// In and Out limit what the instance receives and sends, in bytes per second; 0 is no limit.
 	In, Out skerry.Bytes
 	// Egress is where it may go outside the overlay; nil is no policy.
 	Egress *spec.Egress
+}
+
+// ServicePort leads what arrives at one port of the instance to another.
+type ServicePort struct {
+	From, To uint16
+	Proto    Proto
 }
 
 // HostPort hands connections to a port of the host on to a port of the instance.

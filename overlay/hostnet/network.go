@@ -189,6 +189,10 @@ func (n *Network) Set(ctx context.Context, conf Config) (map[string]wire.Attachm
 				fail(want.ID, unsupported(err))
 				continue
 			}
+			if err := n.translate(want); err != nil {
+				fail(want.ID, unsupported(err))
+				continue
+			}
 			n.up[want.ID] = true
 			if want.Egress != nil {
 				fresh = append(fresh, n.addresses(want.ID)...)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -164,7 +165,7 @@ func dial(ns *os.File, network, addr string) (client netip.Addr, err error) {
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 		var b []byte
-		if network == "udp4" {
+		if strings.HasPrefix(network, "udp") {
 			if _, err := c.Write([]byte("?")); err != nil {
 				return err
 			}

@@ -2025,6 +2025,7 @@ export interface components {
             arch: string;
             devices?: string[] | null;
             egress?: boolean;
+            features?: string[] | null;
             runtimes: string[] | null;
         };
         ClassAggregate: {
@@ -2853,6 +2854,11 @@ export interface components {
              * @enum {string}
              */
             protocol?: "tcp" | "udp" | "sctp" | "any";
+            /**
+             * Format: int64
+             * @description Another port at which the instance, and the service by its addresses, is reached, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp.
+             */
+            servicePort?: number;
         };
         PortBinding: {
             address?: string;
@@ -3676,6 +3682,7 @@ export interface components {
             capacity: components["schemas"]["Resources"];
             devices?: string[] | null;
             egress?: boolean;
+            features?: string[] | null;
             kernel?: string;
             labels?: {
                 [key: string]: string;

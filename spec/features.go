@@ -1,0 +1,47 @@
+package spec
+
+import "slices"
+
+// Features of manifests that came after the first agents. A worker's agent reports those that it honours, because it would leave out
+// in silence what it does not know; a service goes only to workers that honour all of its features. The names are those of the fields.
+const (
+	FeatureEnvFields   = "envFields"
+	FeatureEnvSecrets  = "envSecrets"
+	FeatureServicePort = "servicePort"
+)
+
+// AgentFeatures lists what this build's agent honours, sorted.
+func AgentFeatures() []string {
+	return []string{FeatureEnvFields, FeatureEnvSecrets, FeatureServicePort}
+}
+
+// MaxFeatures bounds what is taken of the features that a worker or a site reports.
+const MaxFeatures = 64
+
+// FeaturesOf lists what a service needs of an agent beyond what the first ones did, sorted.
+func FeaturesOf(s *ServiceSpec) []string {
+	var out []string
+	for container := range containersOf(s) {
+		if len(container.EnvFields) > 0 {
+			out = append(out, FeatureEnvFields)
+		}
+		if len(container.EnvSecrets) > 0 {
+			out = append(out, FeatureEnvSecrets)
+		}
+	}
+	if len(ServicePortsOf(s)) > 0 {
+		out = append(out, FeatureServicePort)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// LackedFeature gives the first feature that a service needs and that is not among those given, or "".
+func LackedFeature(s *ServiceSpec, features []string) string {
+	for _, need := range FeaturesOf(s) {
+		if !slices.Contains(features, need) {
+			return need
+		}
+	}
+	return ""
+}
