@@ -28,6 +28,9 @@ type site struct {
 	Root *parents.Root // nil at a cluster
 }
 
+// quick makes hashes of passwords that take no time: nearly every test makes an admin.
+var quick = auth.Argon2{Memory: 64, Time: 1}
+
 func logger(t *testing.T) *slog.Logger {
 	level := slog.LevelWarn
 	if testing.Verbose() {
@@ -67,6 +70,7 @@ func newRootWith(t *testing.T, l api.Limits) *site {
 
 func newRootServing(t *testing.T, c parents.APIConfig) *site {
 	t.Helper()
+	c.Argon2 = quick
 	s := &site{t: t, Dir: t.TempDir()}
 	var err error
 	s.Root, err = parents.OpenRoot(t.Context(), parents.RootConfig{Common: node.Common{Dir: s.Dir, StoreURL: "memory:", Log: logger(t)},
@@ -99,7 +103,7 @@ func newCluster(t *testing.T) *site {
 	background(t, c.Run)
 	ready := make(chan *parents.API, 1)
 	background(t, func(ctx context.Context) error {
-		return parents.ServeAPI(ctx, c, c.Store, parents.APIConfig{Dir: s.Dir, Limits: api.Limits{UserRate: -1, AddressRate: -1},
+		return parents.ServeAPI(ctx, c, c.Store, parents.APIConfig{Dir: s.Dir, Argon2: quick, Limits: api.Limits{UserRate: -1, AddressRate: -1},
 			Listen: api.Listen{Addr: "127.0.0.1:0"}, Log: logger(t)}, func(a *parents.API) { ready <- a })
 	})
 	s.API = <-ready

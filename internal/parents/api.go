@@ -23,7 +23,8 @@ type APIConfig struct {
 	Version string
 	api.Listen
 	Limits      api.Limits
-	OpenMetrics bool // /metrics without a login
+	OpenMetrics bool        // /metrics without a login
+	Argon2      auth.Argon2 // of new passwords
 	Audit       auth.AuditLimits
 	OIDC        *auth.OIDCConfig // logins at an identity provider; nil: none
 	Log         *slog.Logger
@@ -46,7 +47,7 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if err != nil {
 		return nil, err
 	}
-	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Audit: c.Audit, Log: c.Log,
+	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Argon2: c.Argon2, Audit: c.Audit, Log: c.Log,
 		SealKey: secrets.Derive("one-time codes"), OIDC: c.OIDC})
 	if err != nil {
 		return nil, err
