@@ -1,5 +1,5 @@
 import { expect, test } from "@playwright/test";
-import { accessible, everybody, go, login, root, rootPassword, site, sitePassword, visitor } from "./site";
+import { accessible, everybody, go, login, root, rootPassword, site, sitePassword, visit, visitor } from "./site";
 
 // Each page of each server: by the rules of accessibility in light and in dark, and without scrolling to the side on a small screen.
 for (const [name, server, password, paths] of [
@@ -57,7 +57,7 @@ for (const [name, server, password, paths] of [
       .textContent();
     for (const path of paths) {
       await test.step(path, async () => {
-        await go(p, path.replace("ID", id!), server);
+        await visit(p, path.replace("ID", id!));
         await expect(p.getByRole("heading", { level: 1 })).toBeVisible();
         await expect(p.getByRole("heading", { level: 1 })).not.toHaveText("Not found");
         await p.waitForTimeout(700); // charts and lists fill
