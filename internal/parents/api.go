@@ -23,7 +23,7 @@ type APIConfig struct {
 	Version string
 	api.Listen
 	Limits      api.Limits
-	OpenMetrics bool // /metrics without a login
+	OpenMetrics bool        // /metrics without a login
 	Argon2      auth.Argon2 // of new passwords
 	Audit       auth.AuditLimits
 	OIDC        *auth.OIDCConfig // logins at an identity provider; nil: none
