@@ -9,7 +9,8 @@ import (
 	"skerry.dev/skerry/api"
 )
 
-// TestWrongTypesInPlainWords: whoever sends a value of a wrong type reads what was expected, and nothing of the language that this is written in.
+// TestWrongTypesInPlainWords: whoever sends a value of a wrong type reads what was expected, and nothing of the language that this is
+// written in.
 func TestWrongTypesInPlainWords(t *testing.T) {
 	s := newRoot(t)
 	admin := s.admin()
@@ -32,7 +33,8 @@ func TestWrongTypesInPlainWords(t *testing.T) {
 	}
 	// The registry answers what it has not with the methods that it has.
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		if res, data := s.raw(method, "/v2/", token.Text, "", nil); res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" {
+		res, data := s.raw(method, "/v2/", token.Text, "", nil)
+		if res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s /v2/ is answered with %s %s", method, res.Status, data)
 		}
 	}

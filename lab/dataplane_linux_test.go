@@ -27,13 +27,15 @@ func TestOverlayMixed(t *testing.T) {
 	client, alien := string(s.instance("shop", "client", "").ID), s.instance("other", "web", "")
 	turns := func() {
 		t.Helper()
-		by, at, err := s.get(client, "http://10.30.7.1/", 40)
-		if err != nil || len(by) != 4 || len(at) != 2 {
-			t.Fatalf("%v, %v, %v", by, at, err)
-		}
-		for id, n := range by {
-			if n != 10 {
-				t.Errorf("%s got %d of 40 in turn", id, n)
+		for _, url := range []string{"http://10.30.7.1/", "http://10.30.7.1:8080/", "http://[fd30:5ce7::a1e:701]:8080/"} {
+			by, at, err := s.get(client, url, 40)
+			if err != nil || len(by) != 4 || len(at) != 2 {
+				t.Fatalf("%s: %v, %v, %v", url, by, at, err)
+			}
+			for id, n := range by {
+				if n != 10 {
+					t.Errorf("%s: %s got %d of 40 in turn", url, id, n)
+				}
 			}
 		}
 	}

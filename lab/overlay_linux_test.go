@@ -45,7 +45,7 @@ spec:
     replicas: 4
     export: [{to: default/guest}]
     addresses: {roundRobin: 10.30.7.1}
-    ports: [{name: http, port: 80}]
+    ports: [{name: http, port: 80, servicePort: 8080}]
     probes: {readiness: {http: {port: 80}, interval: 1s}}
     resources: {cpu: 20m, memory: 32Mi}
     placement: {policy: spread, labels: {pool: web}}
@@ -160,7 +160,9 @@ func TestOverlay(t *testing.T) {
 		if out, err := s.kit(client, "lookup", "web.default.other.default.skerry"); err == nil {
 			t.Errorf("a name of another application is answered: %s", out)
 		}
-		for _, url := range []string{"http://10.30.7.1/", "http://[fd30:5ce7::a1e:701]/"} {
+		// By the port at which the instances listen, and by the one that their own networks translate.
+		for _, url := range []string{"http://10.30.7.1/", "http://[fd30:5ce7::a1e:701]/", "http://10.30.7.1:8080/",
+			"http://[fd30:5ce7::a1e:701]:8080/"} {
 			by, at, err := s.get(client, url, 40)
 			if err != nil || len(by) != 4 || len(at) != 2 {
 				t.Fatalf("%s: %v, %v, %v", url, by, at, err)

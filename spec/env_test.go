@@ -68,7 +68,8 @@ func TestLateEnv(t *testing.T) {
 	if err := a.Validate(); err != nil {
 		t.Errorf("a manifest with both: %v", err)
 	}
-	if got := strings.Join(FeaturesOf(&good), " "); got != "envFields envSecrets" || LackedFeature(&good, AgentFeatures()) != "" || LackedFeature(&good, nil) != "envFields" {
+	if got := strings.Join(FeaturesOf(&good), " "); got != "envFields envSecrets" || LackedFeature(&good, AgentFeatures()) != "" ||
+		LackedFeature(&good, nil) != "envFields" {
 		t.Errorf("it needs %s", got)
 	}
 }

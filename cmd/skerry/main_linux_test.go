@@ -25,15 +25,17 @@ func runTests(m *testing.M) int {
 	return testenv.Main(m, testenv.Options{NetNS: true, Cgroup: cgroupParent("*")})
 }
 
-// plain makes a directory with a skerry that runs roles by this test binary, with the race detector if it was built so, and all other commands
-// by the program as it is shipped: most of what hundreds of short commands take is to start, which takes several times as long with the detector.
+// plain makes a directory with a skerry that runs roles by this test binary, with the race detector if it was built so, and all other
+// commands by the program as it is shipped: most of what hundreds of short commands take is to start, which takes several times as long
+// with the detector.
 func plain(t *testing.T) string {
 	self, err := exec.LookPath("skerry") // testscript's
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	text := fmt.Sprintf("#!/bin/sh\ncase \"$1 $2\" in 'up '* | 'root --'* | 'cluster --'*) exec %s \"$@\" ;; esac\nexec %s \"$@\"\n", self, testenv.Program(t))
+	text := fmt.Sprintf("#!/bin/sh\ncase \"$1 $2\" in 'up '* | 'root --'* | 'cluster --'*) exec %s \"$@\" ;; esac\nexec %s \"$@\"\n",
+		self, testenv.Program(t))
 	if err := os.WriteFile(filepath.Join(dir, "skerry"), []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -336,7 +336,8 @@ func (s *Site) kind(worker *Worker) int32 {
 	id, ok := s.kindID[key]
 	if !ok {
 		k := &kind{key: key, costs: worker.Costs, class: wire.Class{Arch: worker.Arch, Runtimes: runtimes, Devices: devices,
-			Egress: worker.Egress, Features: features}, taints: taints, area: worker.Area, limited: worker.Limited, abilities: abilities, levels: worker.Levels,
+			Egress: worker.Egress, Features: features},
+			taints: taints, area: worker.Area, limited: worker.Limited, abilities: abilities, levels: worker.Levels,
 			signatures: worker.Signatures}
 		if last := len(s.freeKinds) - 1; last >= 0 {
 			id, s.freeKinds = s.freeKinds[last], s.freeKinds[:last]

@@ -135,7 +135,8 @@ func TestRegistriesOfOrganisations(t *testing.T) {
 	}))
 	defer corp.Close()
 	host := strings.TrimPrefix(corp.URL, "http://")
-	images := NewImages(st, artifact.Limits{}, false, &artifact.Source{Guard: &artifact.Guard{Listed: []string{host}, Organisations: map[string][]string{host: {"shop"}}}})
+	guard := &artifact.Guard{Listed: []string{host}, Organisations: map[string][]string{host: {"shop"}}}
+	images := NewImages(st, artifact.Limits{}, false, &artifact.Source{Guard: guard})
 	for org, want := range map[string]string{"shop": "does not exist at", "bank": "is not there for organisation bank", "": "is not there for organisation"} {
 		_, err := images.Resolve(WithOrg(t.Context(), org), host+"/team/app:1")
 		if err == nil || !strings.Contains(err.Error(), want) || (len(asked) > 0) != (org == "shop") {

@@ -36,7 +36,8 @@ func take(to, file string) error {
 // pure are packages that start no goroutine, and the simulator, which runs them by the thousand. The race detector has nothing to find
 // there, and makes them up to ten times slower; make test-systems uses it nevertheless.
 var pure = regexp.MustCompile(`^` + module +
-	`/(decide/.*|cluster/.*|(root|worker)/core|bench/(published|report)|ctl/convert|internal/(archtest|sbom)|scripts/(mutate|notices|typecheck)|sim)$`)
+	`/(decide/.*|cluster/.*|(root|worker)/core|bench/(published|report)|ctl/convert|internal/(archtest|sbom)|` +
+	`scripts/(mutate|notices|typecheck)|sim)$`)
 
 // part are packages that are built in the same way.
 type part struct {
