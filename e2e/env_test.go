@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,9 @@ func TestLateVariables(t *testing.T) {
 			"IPS": spec.FieldAddresses, "HOST_IP": spec.FieldHostAddress, "SPACE": spec.FieldNamespace, "N": spec.FieldOrdinal,
 			"APP": spec.FieldApp, "SERVICE": spec.FieldService}
 		x.EnvSecrets = map[string]spec.SecretFile{"PASSWORD": "db/password"}
+		soft := int64(1024)
+		x.Ulimits = map[string]spec.Ulimit{"core": {Soft: &soft, Hard: 4096}} // a program in Go raises that of nofile itself
+		x.Sysctls = map[string]string{"net.core.somaxconn": "321", "kernel.shm_rmid_forced": "1"}
 	}
 	s.do(app("shop", service("web", "test/workload:1", late)))
 	reads := func(password string) func() bool {
@@ -64,6 +68,12 @@ func TestLateVariables(t *testing.T) {
 				"N": "0", "APP": "shop", "SERVICE": "web", "URL": "postgres://app:" + password + "@" + ip + "/$(date)"} {
 				if got := of(name); got != want {
 					t.Errorf("%s is %q, expected %q", name, got, want)
+				}
+			}
+			for file, want := range map[string]string{"/proc/1/limits": `Max core file size +1024 +4096 `,
+				"/proc/sys/net/core/somaxconn": "^321$", "/proc/sys/kernel/shm_rmid_forced": "^1$"} {
+				if got, _ := s.byWorker(list[0].ID, "/program", "read", file); !regexp.MustCompile(want).MatchString(got) {
+					t.Errorf("%s has %q, and not %s", file, got, want)
 				}
 			}
 			if ips := strings.Split(of("IPS"), ","); !slices.Contains(ips, ip) {

@@ -8,11 +8,13 @@ const (
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
 	FeatureServicePort = "servicePort"
+	FeatureSysctls     = "sysctls"
+	FeatureUlimits     = "ulimits"
 )
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureEnvFields, FeatureEnvSecrets, FeatureServicePort}
+	return []string{FeatureEnvFields, FeatureEnvSecrets, FeatureServicePort, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -27,6 +29,12 @@ func FeaturesOf(s *ServiceSpec) []string {
 		}
 		if len(container.EnvSecrets) > 0 {
 			out = append(out, FeatureEnvSecrets)
+		}
+		if len(container.Sysctls) > 0 {
+			out = append(out, FeatureSysctls)
+		}
+		if len(container.Ulimits) > 0 {
+			out = append(out, FeatureUlimits)
 		}
 	}
 	if len(ServicePortsOf(s)) > 0 {

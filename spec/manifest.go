@@ -169,6 +169,8 @@ type Container struct {
 	StopSignal string                `json:"stopSignal,omitempty" doc:"Signal that asks the program to end. Default: the image's, else SIGTERM."`
 	Mounts     []Mount               `json:"mounts,omitempty" doc:"Where the volumes appear."`
 	Security   Security              `json:"security,omitempty" doc:"Privileges of the program."`
+	Ulimits    map[string]Ulimit     `json:"ulimits,omitempty" doc:"Resource limits by name: as, core, cpu, data, fsize, memlock, nofile, nproc, stack. Default: those of the worker's service."`
+	Sysctls    map[string]string     `json:"sysctls,omitempty" doc:"Kernel parameters of the instance's own network and IPC namespaces, such as net.core.somaxconn. Those of the whole machine are refused."`
 	TTY        bool                  `json:"tty,omitempty" doc:"Give the program a terminal."`
 }
 

@@ -41,6 +41,14 @@ var lacks = []lack{
 		RuntimeNative: "a process sees the host's root", RuntimeVM: "a system writes to the disk that it is on; what it wrote is gone with the instance"}},
 	{"working directory", inContainers("workingDir", func(k *Container) bool { return k.WorkingDir != "" }), map[string]string{
 		RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "what is on its disk decides where it runs"}},
+	{"resource limits", inContainers("ulimits", func(k *Container) bool { return len(k.Ulimits) > 0 }), map[string]string{
+		RuntimeWasm: "WASI has none but those of the runtime", RuntimeUnikernel: "it is a kernel, which has none",
+		RuntimeVM: "the system on its disk has its own"}},
+	{"kernel parameters", inContainers("sysctls", func(k *Container) bool { return len(k.Sysctls) > 0 }), map[string]string{
+		RuntimeNative: "they would change the host", RuntimeWasm: "a module has no network of its own to set",
+		RuntimeGVisor: "the sandbox's kernel has none", runtimeSandboxedClass: "the sandbox's kernel has none",
+		runtimeHardwareClass: "nobody has seen its kernel take them", RuntimeUnikernel: "it is a kernel, which has its own",
+		RuntimeVM: "the system on its disk has its own"}},
 	{"sidecars", func(s *ServiceSpec) string {
 		if len(s.Sidecars) > 0 {
 			return "sidecars"

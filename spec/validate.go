@@ -321,6 +321,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 		}
 	}
 	c.lateEnv(p, k, s)
+	c.kernel(p, k)
 	for i, a := range append(slices.Clone(k.Command), k.Args...) {
 		if strings.ContainsRune(a, 0) {
 			c.add(p+".command", "", "argument %d holds a zero byte", i)

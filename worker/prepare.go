@@ -278,6 +278,11 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 		ReadOnlyRoot: container.Security.ReadOnlyRoot, Privileged: container.Security.Privileged, CapAdd: container.Security.AddCaps,
 		CapDrop:            container.Security.DropCaps,
 		AllowNewPrivileges: container.Security.NewPrivs, LogMaxBytes: svc.Logs.MaxSize, TTY: container.TTY,
+		Sysctls: maps.Clone(container.Sysctls),
+	}
+	for _, name := range slices.Sorted(maps.Keys(container.Ulimits)) {
+		soft, hard := container.Ulimits[name].Limits()
+		built.Ulimits = append(built.Ulimits, runtime.Ulimit{Name: name, Soft: soft, Hard: hard})
 	}
 	if most := storageOf(&start.A, start.Name, name); most > 0 {
 		built.LogMaxBytes = min(built.LogMaxBytes, most)

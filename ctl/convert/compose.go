@@ -216,8 +216,6 @@ var refusals = map[string]string{
 	"ipc":          "an instance has its own",
 	"pid":          "an instance has its own; a helper can be a sidecar, which shares it",
 	"devices":      "devices are asked for by their class: devices: [{cdi: ...}]",
-	"ulimits":      "programs have the limits of their worker's service",
-	"sysctls":      "kernel parameters are the operator's",
 	"links":        "services are reached by their names alone",
 	"shm_size":     "mount a volume {empty: {memory: true, size: ...}} at /dev/shm",
 }
@@ -237,6 +235,12 @@ func (conv *compose) service(name string, from *fields) spec.ServiceSpec {
 	svc.User = from.text("user", "user")
 	svc.StopSignal = from.text("stop_signal", "stopSignal")
 	svc.TTY = from.flag("tty", "tty")
+	svc.Ulimits = from.sub("ulimits").ulimits()
+	sysctls := map[string]any{}
+	for name, value := range from.pairs("sysctls", "") {
+		sysctls[name] = value
+	}
+	svc.Sysctls = newFields(from.at+".sysctls", sysctls, from.r).sysctls()
 	if d := from.duration("stop_grace_period", "terminationGrace"); d > 0 {
 		svc.TerminationGrace = &d
 	}

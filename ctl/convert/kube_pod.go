@@ -363,7 +363,19 @@ func (it *pod) podSecurity(svc *spec.ServiceSpec) {
 	})
 	unconfined := kubeSeccomp(from)
 	nonRoot(from, user)
-	from.nothingLike(map[string]string{"sysctls": "kernel parameters are the operator's",
+	for _, sysctl := range from.each("sysctls") {
+		name, value := sysctl.text("name", ""), sysctl.text("value", "")
+		if !spec.Sysctl(name) {
+			sysctl.refuse("", "%s is %s", name, wholeMachine)
+			continue
+		}
+		if svc.Sysctls == nil {
+			svc.Sysctls = map[string]string{}
+		}
+		svc.Sysctls[name] = value
+		sysctl.kept("", "sysctls")
+	}
+	from.nothingLike(map[string]string{
 		"supplementalGroups": "a program has one group: runAsGroup", "windowsOptions": "workers run Linux"})
 	containers := []*spec.Container{&svc.Container}
 	for i := range svc.Init {

@@ -105,6 +105,7 @@ func (conv *nomad) config(from *fields, out *spec.Container) {
 	}
 	out.WorkingDir = from.text("work_dir", "workingDir")
 	out.TTY = from.flag("tty", "tty")
+	out.Ulimits, out.Sysctls = block(from, "ulimit").ulimits(), block(from, "sysctl").sysctls()
 	out.Security.Privileged = from.flag("privileged", "security.privileged")
 	out.Security.ReadOnlyRoot = from.flag("readonly_rootfs", "security.readOnlyRoot")
 	for key, to := range map[string]*[]string{"cap_add": &out.Security.AddCaps, "cap_drop": &out.Security.DropCaps} {
@@ -127,7 +128,6 @@ func (conv *nomad) config(from *fields, out *spec.Container) {
 		"auth": "the operator gives credentials for registries: --registry-config", "network_mode": "an instance has a network of its own",
 		"volumes": "write volumes and mounts", "mount": "write volumes and mounts", "mounts": "write volumes and mounts",
 		"devices": "devices are asked for by their class: devices: [{cdi: ...}]", "extra_hosts": "names are those of services",
-		"sysctl": "kernel parameters are the operator's", "ulimit": "programs have the limits of their worker's service",
 		"shm_size": "mount a volume {empty: {memory: true, size: ...}} at /dev/shm",
 	})
 }

@@ -113,3 +113,27 @@ func TestPlausibleFilter(t *testing.T) {
 		t.Error("a program cut short passes for a whole one")
 	}
 }
+
+// With users of its own nobody in a container may raise a limit above the agent's own, and whoever asks for it is told what to change.
+func TestLimitsWithinOwn(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	spec := runtime.Spec{UserNS: &runtime.UserNamespace{First: 1 << 20, Size: 1 << 16}, Ulimits: []runtime.Ulimit{{Name: "nofile", Hard: own.Max}}}
+	if err := withinOwn("oci", &spec); err != nil {
+		t.Error(err)
+	}
+	spec.Ulimits[0].Hard++
+	if err := withinOwn("oci", &spec); err == nil || !strings.Contains(err.Error(), "LimitNOFILE=") {
+		t.Errorf("above its own: %v", err)
+	}
+	spec.UserNS = nil
+	if err := withinOwn("oci", &spec); err != nil {
+		t.Errorf("with the host's users: %v", err)
+	}
+	spec = runtime.Spec{UserNS: &runtime.UserNamespace{}, Ulimits: []runtime.Ulimit{{Name: "none"}}}
+	if err := withinOwn("oci", &spec); err == nil {
+		t.Error("a limit that does not exist is taken")
+	}
+}

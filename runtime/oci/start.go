@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 	"skerry.dev/skerry/runtime/internal/hybrid"
@@ -123,7 +125,32 @@ func (d *Driver) checkSpec(spec runtime.Spec) error {
 	if err := d.refuse(&spec); err != nil {
 		return err
 	}
+	if err := withinOwn(d.Name(), &spec); err != nil {
+		return err
+	}
 	return checkHost(spec)
+}
+
+// withinOwn refuses limits above the agent's own for a container with users of its own: nobody inside may raise one.
+func withinOwn(driver string, spec *runtime.Spec) error {
+	if spec.UserNS == nil {
+		return nil
+	}
+	for _, u := range spec.Ulimits {
+		var own unix.Rlimit
+		which, ok := monitor.Rlimits()[u.Name]
+		if !ok {
+			return &runtime.InvalidSpec{Field: "ulimits", Reason: fmt.Sprintf("%q is not a resource limit; see getrlimit(2)", u.Name)}
+		}
+		if err := unix.Prlimit(0, which, nil, &own); err != nil {
+			return fmt.Errorf("the agent's own limit of %s: %w", u.Name, err)
+		}
+		if u.Hard > own.Max {
+			return &runtime.Unsupported{Ability: runtime.AbilityUlimits, Driver: driver, Reason: fmt.Sprintf(
+				"the worker's service may have %d of %s itself; raise Limit%s= in its unit", own.Max, u.Name, strings.ToUpper(u.Name))}
+		}
+	}
+	return nil
 }
 
 // noHandler refuses what only modules do.
