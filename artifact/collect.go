@@ -126,7 +126,7 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 			i = &ownImage{repo: imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}, sum: n.Digest}
 			images[at] = i
 			out = append(out, i)
-			for desc := range s.under(slices.Values([]digest.Digest{n.Digest})) {
+			for desc := range s.under(i.repo, slices.Values([]digest.Digest{n.Digest})) {
 				i.blobs = append(i.blobs, desc.Digest)
 				i.inUse = i.inUse || inUse[desc.Digest]
 			}

@@ -345,10 +345,10 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	}
 	unpin := h.Store.pin(append(pins, manifest.desc.Digest)...)
 	defer unpin()
-	for _, c := range manifest.children() {
+	for i, c := range manifest.children() {
 		size, here := h.Store.hasBlob(c.Digest)
 		here = here && h.linked(repo, c.Digest)
-		if !here && elsewhere(c) {
+		if isLayer := manifest.index == nil && i > 0; !here && isLayer && elsewhere(c) {
 			continue
 		}
 		if !here {
@@ -445,7 +445,7 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, repo imageref.Ref, ident
 	var parts, gone []digest.Digest
 	if err == nil {
 		parts = h.childrenOf(repo, sum)
-		for c := range h.Store.under(slices.Values([]digest.Digest{sum})) {
+		for c := range h.Store.under(repo, slices.Values([]digest.Digest{sum})) {
 			gone = append(gone, c.Digest)
 		}
 	}

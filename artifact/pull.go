@@ -93,7 +93,7 @@ func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform
 
 // layerHere refuses a layer that lies on a server other than the registry, unless the registry has it nevertheless.
 func layerHere(ctx context.Context, s *Store, repo imageref.Ref, layer ocispec.Descriptor, sources []*Source) error {
-	if _, here := s.hasBlob(layer.Digest); here || !elsewhere(layer) {
+	if _, here := s.hasBlob(layer.Digest); here && s.proofs.has(repo, layer.Digest) || !elsewhere(layer) {
 		return nil
 	}
 	for _, src := range sources {
