@@ -37,7 +37,9 @@ func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...
 	}
 	res, _, err := s.resolve(ctx, r, p, sources)
 	if err == nil {
-		s.touch(res.Digest, s.o.Now()) // somebody is about to run it
+		// Somebody is about to run it. Other repositories with the same image are not told: they may be somebody else's.
+		s.used(r)
+		s.used(r.Pinned(res.Digest))
 	}
 	return res, err
 }
