@@ -389,11 +389,17 @@ func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte
 			return nil, err
 		}
 		var undo []func()
+		undoAll := func() {
+			for _, f := range slices.Backward(undo) {
+				f()
+			}
+		}
 		for _, n := range names {
 			h.Store.mu.Lock()
 			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
 			if err := h.Store.putName(n, name{Digest: sum, Pushed: true}); err != nil {
+				undoAll()
 				return nil, err
 			}
 			undo = append(undo, func() {
@@ -404,11 +410,7 @@ func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte
 				}
 			})
 		}
-		return func() {
-			for _, f := range slices.Backward(undo) {
-				f()
-			}
-		}, nil
+		return undoAll, nil
 	})
 }
 
