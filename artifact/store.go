@@ -117,7 +117,10 @@ func Open(dir string, opt Options) (*Store, error) {
 	}
 	err = store.recover()
 	if err == nil && earlier {
-		err = store.renew()
+		// Where nothing can be written, it is done at the next start.
+		if err = store.renew(); errors.Is(err, syscall.EROFS) {
+			err = nil
+		}
 	}
 	if err != nil {
 		store.lock.Close()
@@ -201,7 +204,7 @@ func blobsOf(s *Store) (map[digest.Digest]fs.FileInfo, error) {
 	out := map[digest.Digest]fs.FileInfo{}
 	for _, a := range imageref.Algorithms() {
 		list, err := os.ReadDir(filepath.Join(s.dir, "blobs", a.String()))
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range list {
