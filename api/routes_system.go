@@ -83,7 +83,7 @@ func (h *Handler) addSystem() {
 				return listOf(out), nil
 			}
 			allowed := h.registryAuth(ctx, who)
-			hidden := h.hiddenUses(ctx, who)
+			hidden := hiddenUses(ctx, h, who)
 			list, err := l.ListImages(ctx)
 			if err != nil {
 				return nil, err
@@ -253,7 +253,7 @@ func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.Re
 
 // hiddenUses reports which users of an image somebody may not know of: services of others that run the same image, perhaps from a repository
 // of their own, and workers.
-func (h *Handler) hiddenUses(ctx context.Context, who *auth.Principal) func(user string) bool {
+func hiddenUses(ctx context.Context, h *Handler, who *auth.Principal) func(user string) bool {
 	known := map[string]bool{}
 	return func(user string) bool {
 		namespace, rest, _ := strings.Cut(user, "/")

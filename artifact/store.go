@@ -118,7 +118,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	err = store.recover()
 	if err == nil && earlier {
 		// Where nothing can be written, it is done at the next start.
-		if err = store.renew(); errors.Is(err, syscall.EROFS) {
+		if err = renew(store); errors.Is(err, syscall.EROFS) {
 			err = nil
 		}
 	}
@@ -156,7 +156,7 @@ func (s *Store) recover() error {
 
 // renew has what was pushed to a store of an earlier version count as used now: Collect would take an image for old that lost its tag
 // yesterday. The folder for digests by SHA-512, which such a store does not have, says that it was done.
-func (s *Store) renew() error {
+func renew(s *Store) error {
 	now := s.o.Now().UTC()
 	for k, n := range s.names {
 		if s.Cache.own(k, n) {

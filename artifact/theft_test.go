@@ -29,7 +29,7 @@ func TestLayersElsewhereAreNoKey(t *testing.T) {
 	const config = `{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`
 	configSum := digest.FromString(config)
 	if res := request(t, "POST", base+"blobs/uploads/?digest="+configSum.String(), []byte(config)); res.StatusCode != http.StatusCreated {
-		t.Fatal(res.Status)
+		t.Fatalf("push of a blob: %s", res.Status)
 	}
 	const oci, elsewhere = "application/vnd.oci.image.", "application/vnd.oci.image.layer.nondistributable.v1.tar"
 	desc := func(d digest.Digest, size int) string {
@@ -82,10 +82,10 @@ func TestLayersElsewhereAreNoKey(t *testing.T) {
 	text := "a layer that anybody may have"
 	sum := digest.FromString(text)
 	if res := request(t, "POST", base+"blobs/uploads/?digest="+sum.String(), []byte(text)); res.StatusCode != http.StatusCreated {
-		t.Fatal(res.Status)
+		t.Fatalf("push of a blob: %s", res.Status)
 	}
 	if got := put("own", "manifest", `"config":`+own+`,"layers":[`+desc(sum, len(text))+`]`); got != http.StatusCreated {
-		t.Fatal(got)
+		t.Fatalf("push of an image with a layer that lies elsewhere and here: %d", got)
 	}
 	res, err := http.Get(base + "blobs/" + sum.String())
 	if err != nil {
