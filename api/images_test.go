@@ -65,4 +65,41 @@ func TestImagesSayWhoUsesThem(t *testing.T) {
 		}
 	}
 	must(t, dev.DeleteImage(ctx, "acme-space/web:3"))
+
+	// Another organisation that has the same image learns of none of this, not even that somebody else has it.
+	_, err = admin.CreateOrg(ctx, orgNamed("rival"))
+	must(t, err)
+	_, err = admin.CreateNamespace(ctx, spaceOf("rival-space", "rival"))
+	must(t, err)
+	_, err = admin.CreateUser(ctx, "spy", "a long password", []auth.Grant{{Role: auth.RoleDeveloper, Org: "rival", Cluster: auth.Any}})
+	must(t, err)
+	spy := s.client("spy", "a long password")
+	for _, tag := range []string{"1", "2"} {
+		from, to := "skerry.local/acme-space/web:"+tag, "skerry.local/rival-space/copy:"+tag
+		must(t, local.Tag(from, to))
+		_, err = local.Push(ctx, to, to, &artifact.Source{BaseURL: s.URL, Transport: spy.Transport()}, nil)
+		must(t, err)
+	}
+	before, err := spy.Images(ctx)
+	must(t, err)
+	_, err = dev.Apply(ctx, []byte("apiVersion: skerry/v1\nkind: Application\nmetadata: {name: second, namespace: acme-space}\n"+
+		"spec:\n  services:\n  - {name: web, image: acme-space/web:1, command: [/hello]}\n"), api.ApplyOptions{})
+	must(t, err)
+	list, err := spy.Images(ctx)
+	must(t, err)
+	if len(list) != 2 || len(before) != 2 {
+		t.Fatalf("the other organisation sees %d images, %d before", len(list), len(before))
+	}
+	for i, v := range list {
+		if len(v.UsedBy)+len(v.KeptFor) > 0 || !v.LastUsed.Equal(before[i].LastUsed) {
+			t.Errorf("the other organisation learns of %+v, before %+v", v, before[i])
+		}
+	}
+	all, err := admin.Images(ctx)
+	must(t, err)
+	for _, v := range all {
+		if both := []string{"acme-space/second/web"}; v.Name == "acme-space/web:1" && !slices.Equal(v.UsedBy, both) {
+			t.Errorf("the operator sees %+v, want it used by %v", v, both)
+		}
+	}
 }

@@ -83,6 +83,7 @@ func (h *Handler) addSystem() {
 				return listOf(out), nil
 			}
 			allowed := h.registryAuth(ctx, who)
+			hidden := hiddenUses(ctx, h, who)
 			list, err := l.ListImages(ctx)
 			if err != nil {
 				return nil, err
@@ -94,6 +95,8 @@ func (h *Handler) addSystem() {
 				if allowed(imageref.BuiltIn+"/"+v.Name, artifact.ActionDelete) != nil {
 					v.ImageUse = view.ImageUse{}
 				}
+				v.UsedBy = slices.DeleteFunc(slices.Clone(v.UsedBy), hidden) // names of one image share the list
+				v.KeptFor = slices.DeleteFunc(slices.Clone(v.KeptFor), hidden)
 				out = append(out, v)
 			}
 			return listOf(out), nil
@@ -245,6 +248,29 @@ func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.Re
 			return nil
 		}
 		return forbidden(who, scope)
+	}
+}
+
+// hiddenUses reports which users of an image somebody may not know of: services of others that run the same image, perhaps from a repository
+// of their own, and workers.
+func hiddenUses(ctx context.Context, h *Handler, who *auth.Principal) func(user string) bool {
+	known := map[string]bool{}
+	return func(user string) bool {
+		namespace, rest, _ := strings.Cut(user, "/")
+		service := strings.Contains(rest, "/") // else worker/NAME
+		if !service {
+			return !who.May(auth.ScopeImagesPush, "", h.cluster())
+		}
+		hide, seen := known[namespace]
+		if !seen {
+			orgs, err := h.orgsOf(ctx, namespace)
+			if len(orgs) == 0 {
+				orgs = []string{""}
+			}
+			hide = err != nil || slices.ContainsFunc(orgs, func(org string) bool { return !who.May(auth.ScopeAppsRead, org, h.cluster()) })
+			known[namespace] = hide
+		}
+		return hide
 	}
 }
 

@@ -145,6 +145,11 @@ func (s *Store) Import(ctx context.Context, in io.Reader, fallback string) ([]st
 		}
 	}
 	for _, n := range names {
+		for _, d := range im.files {
+			if err := s.proofs.note(n.ref, d); err != nil {
+				return out, fmt.Errorf("import: %w", err)
+			}
+		}
 		if err := s.setName(n.ref, n.d); err != nil {
 			return out, fmt.Errorf("import: %w", err)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // CacheUse is what a store holds of other registries: blobs that no image of its own needs, and what comes of such.
@@ -65,19 +67,21 @@ func (c *Cache) own(key string, n name) bool {
 // sumLocked sums what is not the store's own.
 func (k *Cache) sumLocked() (c cacheState) {
 	store := k.s
-	var tops []digest.Digest
+	tops := map[imageref.Ref][]digest.Digest{} // by repository
 	c.refs = map[digest.Digest]int{}
 	for name, n := range store.names {
 		if k.own(name, n) {
-			tops = append(tops, n.Digest)
+			tops[repoOf(name)] = append(tops[repoOf(name)], n.Digest)
 		} else {
 			c.names = append(c.names, cachedName{key: name, used: n.LastUsed})
 			c.bytes += slot
 		}
 	}
 	kept := map[digest.Digest]bool{}
-	for d := range store.under(slices.Values(tops)) {
-		kept[d.Digest] = true
+	for repo, sums := range tops {
+		for d := range store.under(repo, slices.Values(sums)) {
+			kept[d.Digest] = true
+		}
 	}
 	for _, g := range store.grants {
 		for d := range g {
@@ -102,7 +106,7 @@ func (k *Cache) sumLocked() (c cacheState) {
 	}
 	for i := range c.names {
 		n := &c.names[i]
-		for d := range store.under(slices.Values([]digest.Digest{store.names[n.key].Digest})) {
+		for d := range store.under(repoOf(n.key), slices.Values([]digest.Digest{store.names[n.key].Digest})) {
 			if _, may := c.refs[d.Digest]; may {
 				c.refs[d.Digest]++
 				n.blobs = append(n.blobs, d.Digest)

@@ -49,7 +49,7 @@ func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, 
 	if err != nil {
 		return out, err
 	}
-	rest, err := h.Store.Prune(nil, h.Store.o.Now().Add(-unnamed), nil)
+	rest, err := h.Store.Prune(slices.Collect(maps.Keys(inUse)), h.Store.o.Now().Add(-unnamed), nil)
 	out.Blobs, out.Layers, out.Bytes = out.Blobs+rest.Blobs, out.Layers+rest.Layers, out.Bytes+rest.Bytes
 	return out, err
 }
@@ -65,6 +65,7 @@ func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (ou
 		}
 	}
 	images := h.ownImagesLocked(inUse)
+	h.usedAheadLocked(images, now)
 	removed := beyond(images, limits, now, func(d digest.Digest) int64 {
 		n, _ := s.hasBlob(d)
 		return slots(n)
@@ -126,7 +127,7 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 			i = &ownImage{repo: imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}, sum: n.Digest}
 			images[at] = i
 			out = append(out, i)
-			for desc := range s.under(slices.Values([]digest.Digest{n.Digest})) {
+			for desc := range s.under(i.repo, slices.Values([]digest.Digest{n.Digest})) {
 				i.blobs = append(i.blobs, desc.Digest)
 				i.inUse = i.inUse || inUse[desc.Digest]
 			}
@@ -161,7 +162,9 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 		}
 		lead(images[place{i.repo.Repository, referrerOf(m).subject}], i)
 		for _, tag := range about[place{i.repo.Repository, i.sum}] {
-			lead(tags[i.repo.Repository+":"+strings.SplitN(tag, ".", 2)[0]], i)
+			subject := tags[i.repo.Repository+":"+strings.SplitN(tag, ".", 2)[0]]
+			lead(subject, i)
+			i.tagged = i.tagged || subject == nil || subject == i // as any tag: it may be about an image of another registry
 		}
 		if m.index != nil {
 			for _, c := range m.index.Manifests {
@@ -169,7 +172,50 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 			}
 		}
 	}
+	breakRings(out)
 	return out
+}
+
+// breakRings gives each ring of images that lead one another a beginning: one of them leads, and is led by none.
+func breakRings(images []*ownImage) {
+	reached := map[*ownImage]bool{}
+	var reach func(i *ownImage)
+	reach = func(i *ownImage) {
+		if !reached[i] {
+			reached[i] = true
+			for _, f := range i.follow {
+				reach(f)
+			}
+		}
+	}
+	for _, i := range images {
+		if len(i.leaders) == 0 {
+			reach(i)
+		}
+	}
+	for _, i := range images {
+		if !reached[i] {
+			i.leaders = nil
+			reach(i)
+		}
+	}
+}
+
+// usedAheadLocked takes images whose last use lies ahead, because the clock was wrong then or is now, for used when that is first seen. It
+// is not noted with their names: if the clock is wrong now, they would look old once it is right.
+func (h *Handler) usedAheadLocked(images []*ownImage, now time.Time) {
+	before := h.ahead
+	h.ahead = map[digest.Digest]time.Time{}
+	for _, i := range images {
+		if !i.used.After(now) {
+			continue
+		}
+		seen, known := before[i.sum]
+		if !known || seen.After(now) {
+			seen = now
+		}
+		h.ahead[i.sum], i.used = seen, seen
+	}
 }
 
 // isAbout reports whether a tag is one of those that begin with tagOf.
@@ -211,7 +257,7 @@ func beyond(images []*ownImage, limits Limits, now time.Time, size func(digest.D
 			}
 		}
 		for _, f := range i.follow {
-			if !f.gone && !f.tagged && !f.inUse && !slices.ContainsFunc(f.leaders, func(l *ownImage) bool { return !l.gone }) {
+			if !f.gone && !f.tagged && !f.spared(now, asked) && !slices.ContainsFunc(f.leaders, func(l *ownImage) bool { return !l.gone }) {
 				remove(f)
 			}
 		}

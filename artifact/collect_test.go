@@ -22,6 +22,7 @@ import (
 
 	gname "github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -397,5 +398,137 @@ func TestCollectorKilled(t *testing.T) {
 		if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil && !os.IsNotExist(err) || slices.ContainsFunc(left, upload) {
 			t.Errorf("round %d: unfinished uploads are left: %v, %v", round, left, err)
 		}
+	}
+}
+
+// part pushes an image by its digest alone, as a client does with the parts of an index.
+func (a *aging) part(t *testing.T, repo string) v1.Image {
+	t.Helper()
+	img, err := random.Image(1000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(a.ref(t, repo+"@"+sumOf(t, img).String()), img); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// TestCollectSparesPartsOfWhatIsPushedNow: a client that finds a part of its next index does not send it, although two older indexes with
+// the same part go at that moment.
+func TestCollectSparesPartsOfWhatIsPushedNow(t *testing.T) {
+	a := startAging(t)
+	shared := a.part(t, "team/app")
+	index := func(tag string) v1.ImageIndex {
+		idx := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: shared}, mutate.IndexAddendum{Add: a.part(t, "team/app")})
+		if err := remote.WriteIndex(a.ref(t, "team/app:"+tag), idx); err != nil {
+			t.Fatal(err)
+		}
+		return idx
+	}
+	old := index("1")
+	index("2")
+	a.pass(3 * time.Hour)
+	if _, err := remote.Head(a.ref(t, "team/app@"+sumOf(t, shared).String())); err != nil {
+		t.Fatal(err)
+	}
+	a.collect(t, Limits{Space: 1})
+	a.gone(t, "team/app@"+sumOf(t, old).String())
+	a.whole(t, "team/app@"+sumOf(t, shared).String())
+	a.pass(2 * time.Hour)
+	a.collect(t, Limits{Space: 1})
+	a.gone(t, "team/app@"+sumOf(t, shared).String())
+}
+
+// TestCollectRings: tags can make images say something about one another in a ring. That protects none of them.
+func TestCollectRings(t *testing.T) {
+	a := startAging(t)
+	imgs := []v1.Image{a.part(t, "team/ring"), a.part(t, "team/ring"), a.part(t, "team/ring")}
+	for i, img := range imgs {
+		tag := tagOf(sumOf(t, imgs[(i+1)%len(imgs)])) + ".about"
+		if err := remote.Write(a.ref(t, "team/ring:"+tag), img); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.pass(2 * time.Hour)
+	if p := a.collect(t, Limits{Untagged: time.Hour}); len(p.Names) != 2*len(imgs) {
+		t.Errorf("of a ring of %d images without a tag of their own went %v", len(imgs), p.Names)
+	}
+}
+
+// TestCollectSparesSignaturesOfOthers: signatures of an image may be kept in a repository that does not have the image. Their tag is one
+// like any other.
+func TestCollectSparesSignaturesOfOthers(t *testing.T) {
+	a := startAging(t)
+	name := "team/signatures:" + SignatureTag(digest.FromString("an image of another registry"))
+	a.push(t, name, 1000)
+	a.pass(31 * 24 * time.Hour)
+	if p := a.collect(t, Limits{Untagged: 30 * 24 * time.Hour}); len(p.Names) != 0 {
+		t.Errorf("%v went, which have a tag", p.Names)
+	}
+	a.whole(t, name)
+}
+
+// TestCollectAfterTheClockWasAhead: what was pushed while the clock was wrong is not spared until that time comes.
+func TestCollectAfterTheClockWasAhead(t *testing.T) {
+	a := startAging(t)
+	const year = 365 * 24 * time.Hour
+	a.pass(year)
+	a.push(t, "team/app:1", 1000)
+	a.pass(-year)
+	a.collect(t, Limits{Space: 1})
+	a.whole(t, "team/app:1")
+	a.pass(2 * time.Hour)
+	a.collect(t, Limits{Space: 1})
+	a.gone(t, "team/app:1")
+}
+
+// TestCollectAfterAnUpgrade: earlier versions did not note when an image lost its tag. It has its time from the upgrade on.
+func TestCollectAfterAnUpgrade(t *testing.T) {
+	a := startAging(t)
+	a.push(t, "team/app:1", 1000)
+	a.pass(60 * 24 * time.Hour)
+	if err := remote.Delete(a.ref(t, "team/app:1")); err != nil {
+		t.Fatal(err)
+	}
+	s := a.Store
+	s.mu.Lock()
+	for k, n := range s.names { // as the version before left it
+		n.LastUsed = n.Added
+		s.names[k] = n
+	}
+	if err := s.saveNamesLocked(); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Unlock()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.dir, "blobs", "sha512")); err != nil {
+		t.Fatal(err)
+	}
+	month := Limits{Untagged: 30 * 24 * time.Hour}
+	for range 2 { // it is started again
+		again, err := Open(s.dir, Options{Now: a.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Store = again
+		if p := a.collect(t, month); len(p.Names) != 0 {
+			t.Errorf("%v went right after the upgrade", p.Names)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := Open(s.dir, Options{Now: a.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	a.Store = again
+	a.pass(31 * 24 * time.Hour)
+	if p := a.collect(t, month); len(p.Names) != 1 {
+		t.Errorf("a month later %v went", p.Names)
 	}
 }

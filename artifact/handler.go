@@ -60,6 +60,8 @@ type Handler struct {
 	accounts  map[string]*account // by owner
 	tidied    time.Time
 	referrers map[digest.Digest]referrer // of manifests that were read
+
+	ahead map[digest.Digest]time.Time // images whose last use lies ahead, since Collect saw that; guarded by Store.mu
 }
 
 // apiError is an answer in the protocol's form.

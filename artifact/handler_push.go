@@ -345,10 +345,10 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	}
 	unpin := h.Store.pin(append(pins, manifest.desc.Digest)...)
 	defer unpin()
-	for _, c := range manifest.children() {
+	for i, c := range manifest.children() {
 		size, here := h.Store.hasBlob(c.Digest)
 		here = here && h.linked(repo, c.Digest)
-		if !here && elsewhere(c) {
+		if isLayer := manifest.index == nil && i > 0; !here && isLayer && elsewhere(c) {
 			continue
 		}
 		if !here {
@@ -389,11 +389,17 @@ func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte
 			return nil, err
 		}
 		var undo []func()
+		undoAll := func() {
+			for _, f := range slices.Backward(undo) {
+				f()
+			}
+		}
 		for _, n := range names {
 			h.Store.mu.Lock()
 			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
 			if err := h.Store.putName(n, name{Digest: sum, Pushed: true}); err != nil {
+				undoAll()
 				return nil, err
 			}
 			undo = append(undo, func() {
@@ -404,11 +410,7 @@ func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte
 				}
 			})
 		}
-		return func() {
-			for _, f := range slices.Backward(undo) {
-				f()
-			}
-		}, nil
+		return undoAll, nil
 	})
 }
 
@@ -445,7 +447,7 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, repo imageref.Ref, ident
 	var parts, gone []digest.Digest
 	if err == nil {
 		parts = h.childrenOf(repo, sum)
-		for c := range h.Store.under(slices.Values([]digest.Digest{sum})) {
+		for c := range h.Store.under(repo, slices.Values([]digest.Digest{sum})) {
 			gone = append(gone, c.Digest)
 		}
 	}

@@ -190,6 +190,10 @@ func (s *Store) inspect(e *Entry, sum digest.Digest, sizes map[digest.Digest]int
 		return err
 	}
 	sizes[sum] = manifest.desc.Size
+	repo, err := imageref.Parse(e.Ref)
+	if err != nil {
+		return err
+	}
 	if manifest.index != nil {
 		for _, c := range manifest.index.Manifests {
 			if _, here := s.hasBlob(c.Digest); here && sizes[c.Digest] == 0 {
@@ -202,7 +206,7 @@ func (s *Store) inspect(e *Entry, sum digest.Digest, sizes map[digest.Digest]int
 	}
 	whole := true
 	for _, c := range manifest.children() {
-		if n, ok := s.hasBlob(c.Digest); ok {
+		if n, ok := s.hasBlob(c.Digest); ok && (!elsewhere(c) || s.proofs.has(repo, c.Digest)) {
 			sizes[c.Digest] = n
 		} else {
 			whole = false
@@ -403,11 +407,11 @@ func (s *Store) touch(d digest.Digest, now time.Time) {
 
 // content gives everything that the names of a repository lead to, once each.
 func (s *Store) content(repo imageref.Ref) iter.Seq[ocispec.Descriptor] {
-	return s.under(maps.Values(s.namesOf(repo)))
+	return s.under(repo, maps.Values(s.namesOf(repo)))
 }
 
-// under gives what some manifests lead to, themselves among it, once each.
-func (s *Store) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor] {
+// under gives what some manifests of a repository lead to, themselves among it, once each.
+func (s *Store) under(repo imageref.Ref, tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor] {
 	return func(yield func(ocispec.Descriptor) bool) {
 		seen := map[digest.Digest]bool{}
 		var walk func(d ocispec.Descriptor, isManifest bool) bool
@@ -427,6 +431,9 @@ func (s *Store) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor]
 				return true
 			}
 			for _, c := range m.children() {
+				if m.index == nil && elsewhere(c) && !s.proofs.has(repo, c.Digest) {
+					continue
+				}
 				if !walk(c, m.index != nil) {
 					return false
 				}
@@ -440,6 +447,12 @@ func (s *Store) under(tops iter.Seq[digest.Digest]) iter.Seq[ocispec.Descriptor]
 			}
 		}
 	}
+}
+
+// repoOf gives the repository of a name in the index.
+func repoOf(name string) imageref.Ref {
+	ref, _ := imageref.Parse(name)
+	return imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
 }
 
 // namesOf gives the digests that a repository's names mean, by tag or digest.

@@ -112,7 +112,7 @@ func (p proofs) adopt() error {
 		if err != nil {
 			continue
 		}
-		for desc := range p.s.under(slices.Values([]digest.Digest{p.s.names[k].Digest})) {
+		for desc := range p.s.under(r, slices.Values([]digest.Digest{p.s.names[k].Digest})) {
 			if _, here := p.s.hasBlob(desc.Digest); here {
 				if err := p.note(r, desc.Digest); err != nil {
 					return err

@@ -37,7 +37,9 @@ func (s *Store) Resolve(ctx context.Context, ref string, p Platform, sources ...
 	}
 	res, _, err := s.resolve(ctx, r, p, sources)
 	if err == nil {
-		s.touch(res.Digest, s.o.Now()) // somebody is about to run it
+		// Somebody is about to run it. Other repositories with the same image are not told: they may be somebody else's.
+		s.used(r)
+		s.used(r.Pinned(res.Digest))
 	}
 	return res, err
 }
@@ -93,7 +95,7 @@ func (s *Store) resolve(ctx context.Context, ref imageref.Ref, platform Platform
 
 // layerHere refuses a layer that lies on a server other than the registry, unless the registry has it nevertheless.
 func layerHere(ctx context.Context, s *Store, repo imageref.Ref, layer ocispec.Descriptor, sources []*Source) error {
-	if _, here := s.hasBlob(layer.Digest); here || !elsewhere(layer) {
+	if _, here := s.hasBlob(layer.Digest); here && s.proofs.has(repo, layer.Digest) || !elsewhere(layer) {
 		return nil
 	}
 	for _, src := range sources {

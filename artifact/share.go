@@ -70,7 +70,7 @@ func (h *Handler) account(owner string) *account {
 // Pushed is how many bytes what was pushed to some namespaces counts for.
 func (h *Handler) Pushed(namespaces ...string) int64 {
 	store := h.Store
-	var tops []digest.Digest
+	tops := map[imageref.Ref][]digest.Digest{} // by repository
 	var sum int64
 	own := func(name string) bool {
 		rest, local := strings.CutPrefix(name, h.Registry+"/")
@@ -82,7 +82,8 @@ func (h *Handler) Pushed(namespaces ...string) int64 {
 	for k, n := range store.names {
 		// Of a registry without another behind it everything was pushed, by versions too that did not note it.
 		if (n.Pushed || len(h.UpstreamLocal) == 0) && own(k) {
-			tops = append(tops, n.Digest)
+			repo := repoOf(k)
+			tops[repo] = append(tops[repo], n.Digest)
 			sum += slot
 		}
 	}
@@ -94,8 +95,10 @@ func (h *Handler) Pushed(namespaces ...string) int64 {
 		}
 	}
 	store.mu.Unlock()
-	for d := range h.Store.under(slices.Values(tops)) {
-		all[d.Digest] = true
+	for repo, sums := range tops {
+		for d := range store.under(repo, slices.Values(sums)) {
+			all[d.Digest] = true
+		}
 	}
 	for d := range all {
 		n, _ := store.hasBlob(d)
@@ -240,8 +243,9 @@ func (s *Store) release(blobs []digest.Digest) error {
 // liveLocked finds the blobs and the unpacked layers that names, running calls, unfinished pushes and some digests need.
 func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]bool, layers map[string]bool) {
 	live, layers = map[digest.Digest]bool{}, map[string]bool{}
+	far := false
 	for _, n := range s.names {
-		reach(s, n.Digest, live, layers)
+		far = reach(s, n.Digest, live, layers) || far
 	}
 	for d := range kept {
 		reach(s, d, live, layers)
@@ -255,38 +259,51 @@ func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]
 			live[d] = true
 		}
 	}
+	if !far {
+		return live, layers
+	}
+	for k, n := range s.names {
+		for d := range s.under(repoOf(k), slices.Values([]digest.Digest{n.Digest})) {
+			live[d.Digest] = true
+		}
+	}
 	return live, layers
 }
 
-// reach adds a blob, with the blobs and the unpacked layers that it leads to.
-func reach(store *Store, sum digest.Digest, live map[digest.Digest]bool, layers map[string]bool) {
+// reach adds a blob, with the blobs and the unpacked layers that it leads to, but for layers that lie elsewhere: far says that there are
+// such ones, and it depends on the repository whether they are needed here.
+func reach(store *Store, sum digest.Digest, live map[digest.Digest]bool, layers map[string]bool) (far bool) {
 	if live[sum] {
-		return
+		return false
 	}
 	live[sum] = true
 	manifest, err := store.readManifest(sum)
 	if err != nil {
-		return // a layer or config, or not here
+		return false // a layer or config, or not here
 	}
 	for _, c := range manifest.children() {
-		if manifest.index != nil {
-			reach(store, c.Digest, live, layers)
-		} else {
+		switch {
+		case manifest.index != nil:
+			far = reach(store, c.Digest, live, layers) || far
+		case elsewhere(c):
+			far = true
+		default:
 			live[c.Digest] = true
 		}
 	}
 	if manifest.image == nil {
-		return
+		return far
 	}
 	raw, err := store.readBlob(manifest.image.Config.Digest)
 	if err != nil {
-		return
+		return far
 	}
 	if c, err := parseConfig(raw, len(manifest.image.Layers)); err == nil {
 		for _, id := range c.RootFS.DiffIDs {
 			layers[layerID(id)] = true
 		}
 	}
+	return far
 }
 
 // How often a registry that is pushed to looks for what nobody finished, and how old that is then.

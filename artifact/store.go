@@ -100,7 +100,9 @@ func Open(dir string, opt Options) (*Store, error) {
 	store := &Store{dir: dir, o: opt, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}, asked: map[digest.Digest]time.Time{}}
 	store.Cache, store.Copies, store.proofs = &Cache{s: store}, &Copies{s: store, making: map[string]chan struct{}{}}, proofs{store}
-	for _, d := range []string{".", "blobs/sha256", "blobs/sha512", "partial", "layers", "empty"} {
+	_, err = os.Lstat(filepath.Join(dir, "blobs", "sha512"))
+	earlier := errors.Is(err, fs.ErrNotExist) // this store is new, or of a version that did not note when a tag moved on
+	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {
 		// Readable for the image's own user in a container; the files inside decide further. blobs stay private.
 		mode := fs.FileMode(0o711)
 		if strings.HasPrefix(d, "blobs/") || d == "partial" {
@@ -113,7 +115,14 @@ func Open(dir string, opt Options) (*Store, error) {
 	if store.lock, err = lockDir(filepath.Join(dir, "lock")); err != nil {
 		return nil, fmt.Errorf("image store %s: %w", dir, err)
 	}
-	if err := store.recover(); err != nil {
+	err = store.recover()
+	if err == nil && earlier {
+		// Where nothing can be written, it is done at the next start.
+		if err = renew(store); errors.Is(err, syscall.EROFS) {
+			err = nil
+		}
+	}
+	if err != nil {
 		store.lock.Close()
 		return nil, fmt.Errorf("image store %s: %w", dir, diskError(err))
 	}
@@ -143,6 +152,24 @@ func (s *Store) recover() error {
 		return err
 	}
 	return s.proofs.adopt()
+}
+
+// renew has what was pushed to a store of an earlier version count as used now: Collect would take an image for old that lost its tag
+// yesterday. The folder for digests by SHA-512, which such a store does not have, says that it was done.
+func renew(s *Store) error {
+	now := s.o.Now().UTC()
+	for k, n := range s.names {
+		if s.Cache.own(k, n) {
+			n.LastUsed = now
+			s.names[k], s.dirty = n, true
+		}
+	}
+	if s.dirty {
+		if err := s.saveNamesLocked(); err != nil && !errors.Is(err, ErrFull) {
+			return err
+		}
+	}
+	return os.MkdirAll(filepath.Join(s.dir, "blobs", "sha512"), 0o700)
 }
 
 // Close stops transfers, which stay to be resumed, and releases the folder. It is idempotent.
@@ -177,7 +204,7 @@ func blobsOf(s *Store) (map[digest.Digest]fs.FileInfo, error) {
 	out := map[digest.Digest]fs.FileInfo{}
 	for _, a := range imageref.Algorithms() {
 		list, err := os.ReadDir(filepath.Join(s.dir, "blobs", a.String()))
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range list {

@@ -115,7 +115,7 @@ func addImage(t testing.TB, s *Store, ref string, p Platform, compress func([]by
 	if err != nil {
 		t.Fatal(err)
 	}
-	for desc := range s.under(slices.Values([]digest.Digest{d})) { // as a pull does
+	for desc := range s.under(r, slices.Values([]digest.Digest{d})) { // as a pull does
 		if err := s.proofs.note(r, desc.Digest); err != nil {
 			t.Fatal(err)
 		}

@@ -271,7 +271,7 @@ type ImageView struct {
 
 // ImageUse says what an image is used for, as far as this server knows.
 type ImageUse struct {
-	UsedBy  []string `json:"usedBy,omitempty" doc:"Services that run it. Only users who may delete the image see them."`
+	UsedBy  []string `json:"usedBy,omitempty" doc:"Services that run it. Only users who may delete the image see them, and only those whose application they may read."`
 	KeptFor []string `json:"keptFor,omitempty" doc:"Services with an earlier version that runs it; shown like usedBy."`
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -121,8 +122,8 @@ func (vs *views) OrgsBehind(namespace string) (out []string) {
 func (vs *views) ImageUses() apps.ImageUses {
 	uses := vs.Apps.ImageUses()
 	see := func(a *spec.Assignment) {
-		for _, pinned := range a.Digest {
-			uses.Run(pinned, a.Service)
+		for _, ref := range a.Spec.Images() {
+			uses.Run(cmp.Or(a.Digest[ref], ref), a.Service)
 		}
 	}
 	for _, p := range vs.places {

@@ -8,7 +8,7 @@ import (
 	"skerry.dev/skerry/view"
 )
 
-// ImageUses are those of images, by their pinned names.
+// ImageUses are those of images, by their pinned names, or by those with tags where nobody knows the digest.
 type ImageUses map[string]*view.ImageUse
 
 // Of gives the uses of an image, to add to them.
@@ -32,17 +32,13 @@ func addUser(list *[]string, k skerry.ServiceKey) {
 func (vs *views) ImageUses() ImageUses {
 	uses := ImageUses{}
 	run := func(app skerry.AppKey, s *spec.ServiceSpec, digests map[string]string) {
-		for _, pins := range []map[string]string{digestsOf(s, digests), s.Pinned} {
-			for _, pinned := range pins {
-				uses.Run(pinned, skerry.ServiceKey{App: app, Service: s.Name})
-			}
+		for image := range meant(s, digests) {
+			uses.Run(image, skerry.ServiceKey{App: app, Service: s.Name})
 		}
 	}
 	keep := func(app skerry.AppKey, s *spec.ServiceSpec, digests map[string]string) {
-		for _, pins := range []map[string]string{digestsOf(s, digests), s.Pinned} {
-			for _, pinned := range pins {
-				addUser(&uses.Of(pinned).KeptFor, skerry.ServiceKey{App: app, Service: s.Name})
-			}
+		for image := range meant(s, digests) {
+			addUser(&uses.Of(image).KeptFor, skerry.ServiceKey{App: app, Service: s.Name})
 		}
 	}
 	for k, a := range vs.catalog.apps {
@@ -71,4 +67,20 @@ func (vs *views) ImageUses() ImageUses {
 		run(i.Service.App, i.Spec, digests)
 	}
 	return uses
+}
+
+// meant gives what the images of a service mean, by its own word and by its application's; one whose digest nobody knows is its tag.
+func meant(s *spec.ServiceSpec, digests map[string]string) map[string]bool {
+	out := map[string]bool{}
+	for _, ref := range s.Images() {
+		for _, pinned := range []string{s.Pinned[ref], digests[ref]} {
+			if pinned != "" {
+				out[pinned] = true
+			}
+		}
+		if s.Pinned[ref] == "" && digests[ref] == "" {
+			out[ref] = true
+		}
+	}
+	return out
 }

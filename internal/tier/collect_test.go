@@ -40,6 +40,9 @@ func TestCollectSparesWhatIsUsed(t *testing.T) {
 		pinned[name] = ref.Pinned(d).String()
 	}
 	ahead = 2 * time.Hour
+	if p, err := images.collect(t.Context()); err != nil || len(p.Names) > 0 {
+		t.Errorf("collected %v before anybody said what is used: %v", p.Names, err)
+	}
 	away := errors.New("the store is away")
 	KeepImages(images, func(context.Context) (apps.ImageUses, error) {
 		if away != nil {

@@ -125,7 +125,9 @@ func (m *Images) usesByDigest(ctx context.Context) (map[digest.Digest]view.Image
 		}
 		d := ref.Digest
 		if d == "" {
-			d, _ = m.Store.Lookup(ref)
+			if d, _ = m.Store.Lookup(ref); d == "" {
+				continue
+			}
 		}
 		both := out[d]
 		both.UsedBy, both.KeptFor = append(both.UsedBy, use.UsedBy...), append(both.KeptFor, use.KeptFor...)

@@ -133,7 +133,7 @@ func (m *Images) tend(ctx context.Context, log *slog.Logger) {
 // collect removes nothing while it is not known what is in use.
 func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
 	uses, err := m.usesByDigest(ctx)
-	if err != nil {
+	if err != nil || m.uses.Load() == nil {
 		return artifact.Pruned{}, err
 	}
 	inUse := map[digest.Digest]bool{}

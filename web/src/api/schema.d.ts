@@ -2368,7 +2368,7 @@ export interface components {
             platforms?: string[] | null;
             /** @description Size of what is stored here. Shared layers are counted once. */
             size: string | number;
-            /** @description Services that run it. Only users who may delete the image see them. */
+            /** @description Services that run it. Only users who may delete the image see them, and only those whose application they may read. */
             usedBy?: string[] | null;
         };
         Ingress: {
