@@ -49,8 +49,10 @@ func TestOverlayMixed(t *testing.T) {
 	if by, _, err := s.get(client, "http://"+alien.Address+"/", 1); err == nil {
 		t.Errorf("another application answers: %v", by)
 	}
-	if by, _, err := s.get(string(alien.ID), "http://10.30.7.1/", 6); err != nil || by[string(alien.ID)] != 6 {
-		t.Errorf("%v, %v", by, err)
+	for _, url := range []string{"http://10.30.7.1/", "http://10.30.7.1:8080/"} {
+		if by, _, err := s.get(string(alien.ID), url, 6); err != nil || by[string(alien.ID)] != 6 {
+			t.Errorf("%s: %v, %v", url, by, err)
+		}
 	}
 	if by, _, err := s.get(string(s.instance("guest", "guest", "").ID), "http://web.default.shop.default.skerry/", 8); err != nil || len(by) != 4 {
 		t.Errorf("an export: %v, %v", by, err)

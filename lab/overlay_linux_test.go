@@ -66,7 +66,7 @@ spec:
     image: demo/kit:1
     args: [answer, ":80"]
     addresses: {roundRobin: 10.30.7.1}
-    ports: [{name: http, port: 80}]
+    ports: [{name: http, port: 80, servicePort: 8080}]
     resources: {cpu: 20m, memory: 32Mi}
     placement: {worker: b}
     terminationGrace: 1s
@@ -209,8 +209,10 @@ func TestOverlay(t *testing.T) {
 			}
 		}
 		// The other's own address is the same, and leads to its own.
-		if by, _, err := s.get(string(alien.ID), "http://10.30.7.1/", 6); err != nil || len(by) != 1 || by[string(alien.ID)] != 6 {
-			t.Errorf("%v, %v", by, err)
+		for _, url := range []string{"http://10.30.7.1/", "http://10.30.7.1:8080/"} {
+			if by, _, err := s.get(string(alien.ID), url, 6); err != nil || len(by) != 1 || by[string(alien.ID)] != 6 {
+				t.Errorf("%s: %v, %v", url, by, err)
+			}
 		}
 	})
 

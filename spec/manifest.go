@@ -163,7 +163,7 @@ type Container struct {
 	Env     map[string]string `json:"env,omitempty" doc:"Environment variables."`
 	// Their values are known only when an instance starts, and each may stand as $(NAME) in command, args and the values of env.
 	EnvFields  map[string]EnvField   `json:"envFields,omitempty" doc:"Variables with what is known when an instance starts, by name: instance (its ID), ordinal, service, app, namespace, worker (the name), address (its own, IPv4 first), addresses (all of its own, separated by commas) or hostAddress (its worker's, where host ports are reached). $(NAME) in command, args and the values of env is replaced by the value of NAME."`
-	EnvSecrets map[string]SecretFile `json:"envSecrets,omitempty" doc:"Variables with the content of a file of one of the service's secrets, as SECRET/FILE. $(NAME) is replaced as with envFields. A variable is less well kept than a file: the container's configuration on its worker has it, every process that the program starts inherits it, and many programs print their environment when they fail."`
+	EnvSecrets map[string]SecretFile `json:"envSecrets,omitempty" doc:"Variables with the content of a file of one of the service's secrets, as SECRET/FILE. $(NAME) is replaced as with envFields. A variable is less well kept than a file: the container's configuration on its worker has it, every process that the program starts inherits it, and many programs print their environment when they fail. In an argument, every user of the worker can read it, and as a variable of a machine (runtime vm), every user of that machine."`
 	WorkingDir string                `json:"workingDir,omitempty" doc:"Directory in which the program starts."`
 	User       string                `json:"user,omitempty" doc:"User, or user:group, by name or number."`
 	StopSignal string                `json:"stopSignal,omitempty" doc:"Signal that asks the program to end. Default: the image's, else SIGTERM."`
@@ -254,7 +254,7 @@ type Port struct {
 	Name string `json:"name,omitempty" doc:"Name, unique within the service. Default: protocol and number." pattern:"name"`
 	Port int    `json:"port" doc:"Port inside the instance." min:"1" max:"65535"`
 	// ServicePort is for callers that were written for another port. The instance's own network translates it.
-	ServicePort int    `json:"servicePort,omitempty" doc:"Another port at which the instance, and the service by its addresses, is reached, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp." min:"1" max:"65535"`
+	ServicePort int    `json:"servicePort,omitempty" doc:"Another port at which the instance, and the service by its addresses, is reached by others, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp." min:"1" max:"65535"`
 	HostPort    int    `json:"hostPort,omitempty" doc:"Port of the worker that forwards here; -1 lets the worker choose." min:"-1" max:"65535"`
 	Protocol    string `json:"protocol,omitempty" doc:"Transport protocol; any for a service that uses several. The worker's ports carry only tcp and udp. Default: tcp." enum:"tcp,udp,sctp,any"`
 }

@@ -4,22 +4,27 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
 
-// lateVariables gives the variables whose values are known only when an instance starts, on a worker of that name and address.
-func lateVariables(task *runtime.Spec, assigned *spec.Assignment, container *spec.Container, worker, host string,
+// longestVariable is what Linux takes of one, with its name and the zero byte at its end: 32 pages of the smallest size.
+const longestVariable = 128 << 10
+
+// lateVariables gives the variables whose values are known only when an instance starts, on a worker of that name. Its address is asked for
+// only where it is needed: it may have to be looked up by name.
+func lateVariables(task *runtime.Spec, assigned *spec.Assignment, container *spec.Container, driver, worker string, host func() string,
 	open func(skerry.InstanceID, spec.SecretName) (spec.SecretValue, error)) (map[string]string, error) {
 	out := map[string]string{}
-	addresses := []string{host} // of an instance without a network of its own
-	if task.Network != nil && len(task.Network.Addresses) > 0 {
-		addresses = addresses[:0]
+	var addresses []string
+	if task.Network != nil {
 		for _, a := range task.Network.Addresses {
 			addresses = append(addresses, a.Addr().String())
 		}
@@ -27,9 +32,21 @@ func lateVariables(task *runtime.Spec, assigned *spec.Assignment, container *spe
 	known := map[spec.EnvField]string{
 		spec.FieldInstance: string(assigned.ID), spec.FieldOrdinal: strconv.Itoa(assigned.Ordinal),
 		spec.FieldService: assigned.Service.Service, spec.FieldApp: assigned.Service.App.Name,
-		spec.FieldNamespace: assigned.Service.App.Namespace, spec.FieldWorker: worker, spec.FieldAddress: addresses[0],
-		spec.FieldAddresses: strings.Join(addresses, ","), spec.FieldHostAddress: host,
+		spec.FieldNamespace: assigned.Service.App.Namespace, spec.FieldWorker: worker,
 	}
+	asked := slices.Collect(maps.Values(container.EnvFields))
+	addressless := len(addresses) == 0 && (slices.Contains(asked, spec.FieldAddress) || slices.Contains(asked, spec.FieldAddresses))
+	if addressless && driver != spec.RuntimeNative && driver != spec.RuntimeWasm {
+		return nil, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: driver,
+			Reason: "envFields: it has no address, since this worker gives no networks (--no-network); choose another worker"}
+	}
+	if addressless || slices.Contains(asked, spec.FieldHostAddress) {
+		known[spec.FieldHostAddress] = host()
+	}
+	if len(addresses) == 0 { // a process in the host's network
+		addresses = []string{known[spec.FieldHostAddress]}
+	}
+	known[spec.FieldAddress], known[spec.FieldAddresses] = addresses[0], strings.Join(addresses, ",")
 	for name, field := range container.EnvFields {
 		value, ok := known[field]
 		if !ok {
@@ -56,9 +73,12 @@ func lateVariables(task *runtime.Spec, assigned *spec.Assignment, container *spe
 		switch {
 		case !ok:
 			return nil, &runtime.InvalidSpec{Field: "envSecrets." + name, Reason: fmt.Sprintf("the secret %s has no file %s", secret, file)}
-		case slices.Contains(data, 0):
-			return nil, &runtime.InvalidSpec{Field: "envSecrets." + name, Reason: fmt.Sprintf("%s holds a zero byte, which no variable can; "+
-				"read the file instead", ref)}
+		case len(name)+len(data)+len("=\x00") > longestVariable:
+			return nil, &runtime.InvalidSpec{Field: "envSecrets." + name, Reason: fmt.Sprintf("%s has %d bytes, more than a variable can have; "+
+				"read the file instead", ref, len(data))}
+		case slices.Contains(data, 0) || !utf8.Valid(data): // what runtimes write down as JSON would have other bytes in their place
+			return nil, &runtime.InvalidSpec{Field: "envSecrets." + name, Reason: fmt.Sprintf("%s holds a zero byte, or bytes that are not "+
+				"UTF-8, which no variable can; read the file instead", ref)}
 		}
 		out[name] = string(data)
 	}

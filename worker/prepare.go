@@ -490,7 +490,7 @@ func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, cont
 		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
 		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
 	})
-	late, err := lateVariables(task, assigned, container, s.opt.Name, hostAddress(s), s.openSecret)
+	late, err := lateVariables(task, assigned, container, driver, s.opt.Name, func() string { return hostAddress(s) }, s.openSecret)
 	if err != nil {
 		return err
 	}
@@ -500,8 +500,8 @@ func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, cont
 		}
 	}
 	maps.Copy(vars, late)
-	if len(container.Command)+len(container.Args) > 0 { // what the image says stays as it is
-		for i := range task.Args {
+	if given := len(container.Command) + len(container.Args); given > 0 { // what the image says stays as it is
+		for i := len(task.Args) - given; i < len(task.Args); i++ {
 			if task.Args[i], err = spec.ExpandLate(task.Args[i], late); err != nil {
 				return &runtime.InvalidSpec{Field: "args", Reason: err.Error()}
 			}

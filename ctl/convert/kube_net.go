@@ -240,13 +240,17 @@ func (conv *kube) published() {
 	}
 }
 
-// reachedAt has a port be reached at another one, too, and says whether it can: a port has one other, which is no port of the workload.
-func (load *workload) reachedAt(ref spec.PortRef, number int) bool {
+// reachedAt has a port be reached at another one, too, and says whether it can: a port has one other, at which nothing of the workload
+// listens, and the kernel of a sandbox or a machine translates none.
+func (conv *kube) reachedAt(load *workload, ref spec.PortRef, number int) bool {
 	ports := load.svc.Ports
 	at := slices.IndexFunc(ports, func(p spec.Port) bool { return p.PortName() == string(ref) })
 	taken := slices.ContainsFunc(load.ports, func(p kubePort) bool { return p.number == number })
+	for _, one := range conv.peers { // those of Services that are still to come, too
+		taken = taken || one.load == load && slices.Contains(one.list, number)
+	}
 	if at < 0 || taken || ports[at].ServicePort != 0 && ports[at].ServicePort != number || number < 1 || number > 65535 ||
-		ports[at].Proto() != "tcp" && ports[at].Proto() != "udp" {
+		ports[at].Proto() != "tcp" && ports[at].Proto() != "udp" || load.svc.Isolation != "" {
 		return false
 	}
 	for i, other := range ports {
@@ -274,15 +278,14 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 		from.refuse("targetPort", "no container has a port %q", text)
 		return
 	}
-	listens := one.load.listen(name, target, 0, protocol)
-	if target != *number && one.load.reachedAt(listens, *number) {
+	ref := one.load.listen(name, target, 0, protocol)
+	if target != *number && conv.reachedAt(one.load, ref, *number) {
 		from.kept("", "ports: servicePort")
 	} else if target != *number {
 		from.approx("", "%s listens at %d: who asks for port %d must ask for that; where these files do, they do now", svc.Name, target, *number)
 	} else {
 		from.kept("", "ports")
 	}
-	ref := listens
 	if name != "" && string(ref) != Name(name) {
 		from.approx("name", "the port is called %s", ref)
 	}

@@ -226,6 +226,42 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// A Service's port is kept where the manifest can have it: not where something listens at it, perhaps by a Service that comes later, and
+// not where the kernel of a sandbox takes packets first.
+func TestServicePorts(t *testing.T) {
+	const service = "\n---\napiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {selector: {app: web}, ports: [%s]}\n"
+	for name, c := range map[string]struct {
+		pod, ports, later string
+		want              []int
+	}{
+		"kept":         {ports: "{port: 80, targetPort: 8080}", want: []int{80}},
+		"the same":     {ports: "{port: 8080}", want: []int{0}},
+		"one of two":   {ports: "{port: 80, targetPort: 8080}", later: "{port: 81, targetPort: 8080}", want: []int{80}},
+		"of two ports": {ports: "{port: 80, targetPort: 8080}", later: "{port: 80, targetPort: 9090}", want: []int{80, 0}},
+		"taken later":  {ports: "{port: 80, targetPort: 8080}", later: "{port: 81, targetPort: 80}", want: []int{0, 81}},
+		"gVisor":       {pod: "runtimeClassName: gvisor, ", ports: "{port: 80, targetPort: 8080}", want: []int{0}},
+		"a machine":    {pod: "runtimeClassName: kata, ", ports: "{port: 80, targetPort: 8080}", want: []int{0}},
+		"sctp":         {ports: "{port: 80, targetPort: 8080, protocol: SCTP}", want: []int{0}},
+	} {
+		file := strings.Replace(deployment, "containers:", c.pod+"containers:", 1) + fmt.Sprintf(service, "web", c.ports)
+		if c.later != "" {
+			file += fmt.Sprintf(service, "web2", c.later)
+		}
+		result, err := Kubernetes(documents([]byte(file)), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []int
+		for _, port := range result.App.Spec.Services[0].Ports {
+			got = append(got, port.ServicePort)
+		}
+		if err := result.App.Validate(); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: service ports %v, expected %v: %v", name, got, c.want, err)
+		}
+	}
+}
+
 // FuzzKubernetes holds that no file ends the program, and that what is converted without a refusal is a manifest.
 func FuzzKubernetes(f *testing.F) {
 	addFiles(f, "testdata/kubernetes/*/objects.yaml")

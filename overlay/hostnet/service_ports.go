@@ -29,7 +29,8 @@ func (n *Network) translate(want Want) error {
 		return fmt.Errorf("service ports: %w", err)
 	}
 	table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "skerry"})
-	nft.FlushTable(table)
+	nft.DelTable(table) // with whatever else is in it
+	nft.AddTable(table)
 	chain := nft.AddChain(&nftables.Chain{Table: table, Name: "ports", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityNATDest})
 	for _, port := range want.ServicePorts {

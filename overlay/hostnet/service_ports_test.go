@@ -65,6 +65,15 @@ func TestServicePorts(t *testing.T) {
 		}
 		n.Close()
 		n = s.open(t, s.options("w1"))
+		// Whoever may change tables there puts another chain in the way.
+		nft, err := nftables.New(nftables.WithNetNSFd(int(b.Fd())))
+		must(t, err)
+		table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "skerry"})
+		nft.DelTable(table)
+		nft.AddTable(table)
+		nft.AddChain(&nftables.Chain{Table: table, Name: "ports", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+			Priority: nftables.ChainPriorityFilter})
+		must(t, nft.Flush())
 	}
 }
 

@@ -2856,7 +2856,7 @@ export interface components {
             protocol?: "tcp" | "udp" | "sctp" | "any";
             /**
              * Format: int64
-             * @description Another port at which the instance, and the service by its addresses, is reached, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp.
+             * @description Another port at which the instance, and the service by its addresses, is reached by others, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp.
              */
             servicePort?: number;
         };
