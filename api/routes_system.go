@@ -251,8 +251,8 @@ func (h *Handler) registryAuth(ctx context.Context, who *auth.Principal) tier.Re
 	}
 }
 
-// hiddenUses reports which users of an image somebody may not know of: services of others that run the same image, perhaps from a repository
-// of their own, and workers.
+// hiddenUses reports which users of an image somebody may not know of: services of others that run the same image, perhaps from a
+// repository of their own, and workers.
 func hiddenUses(ctx context.Context, h *Handler, who *auth.Principal) func(user string) bool {
 	known := map[string]bool{}
 	return func(user string) bool {

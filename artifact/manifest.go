@@ -121,8 +121,9 @@ func parseManifest(raw []byte) (*manifest, error) {
 	return m, nil
 }
 
-// elsewhere reports whether a layer need not be in a registry, because it lies on a server that its descriptor names. Such a layer belongs to
-// an image only where the image's repository is proven to have it: else its digest would be enough to get a blob of somebody else's.
+// elsewhere reports whether a layer need not be in a registry, because it lies on a server that its descriptor names. Such a layer
+// belongs to an image only where the image's repository is proven to have it: else its digest would be enough to get a blob of somebody
+// else's.
 func elsewhere(d ocispec.Descriptor) bool {
 	return len(d.URLs) > 0 && (strings.Contains(d.MediaType, "nondistributable") || strings.Contains(d.MediaType, "foreign"))
 }

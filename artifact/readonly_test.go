@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOpenReadOnlyOfEarlierVersion: the store of an earlier version opens on a disk that nothing can be written to, and its images are there:
-// a worker that starts after an upgrade still has what its instances run.
+// TestOpenReadOnlyOfEarlierVersion: the store of an earlier version opens on a disk that nothing can be written to, and its images are
+// there: a worker that starts after an upgrade still has what its instances run.
 func TestOpenReadOnlyOfEarlierVersion(t *testing.T) {
 	dir := mountTmpfs(t, "8m")
 	s, err := Open(filepath.Join(dir, "images"), Options{})

@@ -120,7 +120,8 @@ func TestLimitsWithinOwn(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
 		t.Fatal(err)
 	}
-	spec := runtime.Spec{UserNS: &runtime.UserNamespace{First: 1 << 20, Size: 1 << 16}, Ulimits: []runtime.Ulimit{{Name: "nofile", Hard: own.Max}}}
+	spec := runtime.Spec{UserNS: &runtime.UserNamespace{First: 1 << 20, Size: 1 << 16},
+		Ulimits: []runtime.Ulimit{{Name: "nofile", Hard: own.Max}}}
 	if err := withinOwn("oci", &spec); err != nil {
 		t.Error(err)
 	}
