@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -317,4 +319,35 @@ func TestContainerThroughAllTiers(t *testing.T) {
 	}
 	s.await("nothing is left", s.ready(0))
 	fmt.Fprintln(t.Output(), "done")
+}
+
+// commandLine logs a user in at the root and, in the context "site", at the cluster, and gives what runs commands of theirs: each has to work, and
+// those of look, only if it can.
+func (s *site) commandLine() (sk, look func(args ...string) string) {
+	t := s.t
+	t.Helper()
+	program, dir := testenv.Program(t), t.TempDir()
+	run := func(must bool, args ...string) string {
+		t.Helper()
+		if args[0] != "login" && args[0] != "--context" {
+			args = append([]string{"--context", "root"}, args...)
+		}
+		cmd := exec.Command(program, args...)
+		cmd.Env = append(os.Environ(), "SKERRY_CONFIG="+filepath.Join(dir, "config.yaml"), "SKERRY_IMAGES="+filepath.Join(dir, "images"))
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		if err != nil && must {
+			s.dump()
+			t.Fatalf("skerry %s: %v\n%s%s", strings.Join(args, " "), err, out, said.String())
+		}
+		return string(out)
+	}
+	site, _ := s.serve("cluster", s.Cluster, s.Cluster.Store)
+	root, _ := s.serve("root", s.Root, s.Root.Store)
+	for _, x := range []struct{ name, role, url string }{{"site", "cluster", site.URL()}, {"root", "root", root.URL()}} {
+		run(true, "login", "--context", x.name, "--trust", "-u", "admin", "--password-file",
+			filepath.Join(s.dir, x.role, parents.AdminPasswordFile), x.url)
+	}
+	return func(args ...string) string { t.Helper(); return run(true, args...) }, func(args ...string) string { return run(false, args...) }
 }

@@ -3,14 +3,12 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -166,37 +163,6 @@ func (s *site) video(sk, look func(...string) string, name, manifest string, arc
 	}
 	sk("delete", "app", name, "--wait")
 	return got, at
-}
-
-// commandLine logs a user in at the root and, in the context "site", at the cluster, and gives what runs commands of theirs: each has to work, and
-// those of look, only if it can.
-func (s *site) commandLine() (sk, look func(args ...string) string) {
-	t := s.t
-	t.Helper()
-	program, dir := testenv.Program(t), t.TempDir()
-	run := func(must bool, args ...string) string {
-		t.Helper()
-		if args[0] != "login" && args[0] != "--context" {
-			args = append([]string{"--context", "root"}, args...)
-		}
-		cmd := exec.Command(program, args...)
-		cmd.Env = append(os.Environ(), "SKERRY_CONFIG="+filepath.Join(dir, "config.yaml"), "SKERRY_IMAGES="+filepath.Join(dir, "images"))
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		out, err := cmd.Output()
-		if err != nil && must {
-			s.dump()
-			t.Fatalf("skerry %s: %v\n%s%s", strings.Join(args, " "), err, out, said.String())
-		}
-		return string(out)
-	}
-	site, _ := s.serve("cluster", s.Cluster, s.Cluster.Store)
-	root, _ := s.serve("root", s.Root, s.Root.Store)
-	for _, x := range []struct{ name, role, url string }{{"site", "cluster", site.URL()}, {"root", "root", root.URL()}} {
-		run(true, "login", "--context", x.name, "--trust", "-u", "admin", "--password-file",
-			filepath.Join(s.dir, x.role, parents.AdminPasswordFile), x.url)
-	}
-	return func(args ...string) string { t.Helper(); return run(true, args...) }, func(args ...string) string { return run(false, args...) }
 }
 
 // timeServer tells guests the time by SNTP (RFC 5905, section 14) until the end of the test.

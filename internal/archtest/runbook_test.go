@@ -130,7 +130,7 @@ func literals(e ast.Expr) (list []string) {
 func cells(page, section string) (names []string) {
 	_, rest, _ := strings.Cut(page, "\n## "+section+"\n")
 	part, _, _ := strings.Cut(rest, "\n## ")
-	for _, row := range regexp.MustCompile("(?m)^\\| ([^|]*) \\|").FindAllStringSubmatch(part, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*) \|`).FindAllStringSubmatch(part, -1) {
 		for _, name := range strings.Split(row[1], ",") {
 			names = append(names, strings.Trim(name, " `"))
 		}
