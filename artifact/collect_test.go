@@ -28,6 +28,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // aging serves a registry with a clock that the test sets.
@@ -303,7 +305,7 @@ const collectorDir = "SKERRY_TEST_COLLECTOR"
 func TestCollectorProcess(t *testing.T) {
 	dir := os.Getenv(collectorDir)
 	if dir == "" {
-		t.Skip("runs only as the process of another test")
+		t.Skip(&testenv.Unsupported{What: "the process that TestCollectorKilled kills", Why: "only that test starts it"})
 	}
 	var ahead atomic.Int64
 	s, err := Open(dir, Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})

@@ -291,8 +291,8 @@ func (s *site) runbook(web skerry.InstanceID) {
 	}
 	sk, look := s.commandLine()
 	lines := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)(?:^|`)skerry ((?:get|events|describe|explain|rollout (?:status|history)|org list|certificate get|whoami|top)(?: [^`#\n]*)?)").
-		FindAllStringSubmatch(string(page), -1) {
+	const verbs = "get|events|describe|explain|rollout (?:status|history)|org list|certificate get|whoami|top"
+	for _, m := range regexp.MustCompile("(?m)(?:^|`)skerry ((?:"+verbs+")(?: [^`#\n]*)?)").FindAllStringSubmatch(string(page), -1) {
 		lines[strings.TrimSpace(m[1])] = true
 	}
 	if len(lines) < 10 {

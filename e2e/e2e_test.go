@@ -321,8 +321,8 @@ func TestContainerThroughAllTiers(t *testing.T) {
 	fmt.Fprintln(t.Output(), "done")
 }
 
-// commandLine logs a user in at the root and, in the context "site", at the cluster, and gives what runs commands of theirs: each has to work, and
-// those of look, only if it can.
+// commandLine logs a user in at the root and, in the context "site", at the cluster, and gives what runs commands of theirs: each has to
+// work, and those of look, only if it can.
 func (s *site) commandLine() (sk, look func(args ...string) string) {
 	t := s.t
 	t.Helper()

@@ -28,7 +28,7 @@ func UlimitNames() []string {
 }
 
 // SysctlNames are the parameters of the kernel that each network or IPC namespace has for itself, and that bound nothing which belongs
-// to others. Some are read by names that end in a dot, which stand for all below.
+// to others. A name that ends in a dot stands for all below it.
 func SysctlNames() []string {
 	return []string{
 		"fs.mqueue.",
@@ -42,8 +42,8 @@ func SysctlNames() []string {
 	}
 }
 
-// Sysctl reports whether a service may set a parameter.
-func Sysctl(name string) bool {
+// AllowedSysctl reports whether a service may set a parameter.
+func AllowedSysctl(name string) bool {
 	return slices.ContainsFunc(SysctlNames(), func(allowed string) bool {
 		if !strings.HasSuffix(allowed, ".") {
 			return name == allowed
@@ -67,7 +67,7 @@ func (c *checker) kernel(p string, k *Container) {
 	for _, name := range slices.Sorted(maps.Keys(k.Sysctls)) {
 		value := k.Sysctls[name]
 		switch {
-		case !Sysctl(name):
+		case !AllowedSysctl(name):
 			c.add(p+".sysctls", "one of "+strings.Join(SysctlNames(), ", "), "%q is a parameter of the whole machine, or not one for services", name)
 		case value == "" || len(value) > 256 || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r > '~' }):
 			c.add(p+".sysctls", "", "%q is not a value for %s", value, name)

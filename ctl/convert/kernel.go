@@ -17,7 +17,7 @@ func (f *fields) sysctls() map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(f.m)) {
 		value := f.text(name, "")
-		if !spec.Sysctl(name) {
+		if !spec.AllowedSysctl(name) {
 			f.refuse(name, wholeMachine)
 			continue
 		}
@@ -38,7 +38,7 @@ func (f *fields) ulimits() map[string]spec.Ulimit {
 		soft, hard, ok := ulimit(value)
 		switch {
 		case !slices.Contains(spec.UlimitNames(), name):
-			f.refuse(name, "services set %s alone", strings.Join(spec.UlimitNames(), ", "))
+			f.refuse(name, "services may set only %s", strings.Join(spec.UlimitNames(), ", "))
 			continue
 		case !ok:
 			f.refuse(name, "it is not a limit")

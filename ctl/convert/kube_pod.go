@@ -365,7 +365,7 @@ func (it *pod) podSecurity(svc *spec.ServiceSpec) {
 	nonRoot(from, user)
 	for _, sysctl := range from.each("sysctls") {
 		name, value := sysctl.text("name", ""), sysctl.text("value", "")
-		if !spec.Sysctl(name) {
+		if !spec.AllowedSysctl(name) {
 			sysctl.refuse("", "%s is %s", name, wholeMachine)
 			continue
 		}
