@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build size install test test-systems pre-push flaky mutate timings lint demo web release bench bench-docs soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build size install deb test test-systems pre-push flaky mutate timings lint demo web release bench bench-docs soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +30,11 @@ install: build ## put the binary and the systemd units below PREFIX
 	install -D -m 0755 $(BIN)/skerry $(DESTDIR)$(PREFIX)/bin/skerry
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 0644 packaging/systemd/*.service packaging/systemd/*.slice $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed -i 's,/usr/local/bin/,$(PREFIX)/bin/,' $(DESTDIR)$(PREFIX)/lib/systemd/system/skerry*.service
+
+deb: build ## Debian packages of this commit and machine into bin: skerry, and skerry-worker with the agent alone
+	@scripts/deb $(BIN)/skerry $$(go env GOARCH) $(VERSION) $(BIN)
+	@scripts/deb $(BIN)/skerry-worker $$(go env GOARCH) $(VERSION) $(BIN)
 
 web: deps ## the dashboard, into web/dist
 	@scripts/web

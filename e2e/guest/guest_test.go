@@ -46,13 +46,19 @@ func payload(t *testing.T) string {
 	run := func(name string, args ...string) {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = filepath.Join("..", "..")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "COMPRESSION=none")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 		}
 	}
 	run("go", "build", "-trimpath", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
-	testenv.Reversioned(t, filepath.Join(dir, "skerry-2"), filepath.Join(dir, "stage/usr/local/bin/skerry"), "guest-1", "guest-2")
+	first, second := filepath.Join(dir, "stage/usr/local/bin/skerry"), filepath.Join(dir, "skerry-2")
+	testenv.Reversioned(t, second, first, "guest-1", "guest-2")
+	run("scripts/deb", first, "amd64", "v1", dir)
+	run("scripts/deb", second, "amd64", "v2", dir)
+	if err := os.RemoveAll(filepath.Join(dir, "stage")); err != nil {
+		t.Fatal(err)
+	}
 	built := filepath.Join(dir, "built")
 	if err := os.Mkdir(built, 0o755); err != nil {
 		t.Fatal(err)
@@ -68,7 +74,7 @@ func payload(t *testing.T) string {
 }
 
 // TestSystemd boots one guest and examines it step by step. make test leaves out the steps that take minutes: the drivers' suites,
-// a reboot, the end of all workloads, an upgrade, roles that nobody packaged, and orderly restarts of the agent.
+// a reboot, the end of all workloads, upgrades, roles that nobody packaged, and orderly restarts of the agent.
 func TestSystemd(t *testing.T) {
 	disk, began := image(t), time.Now()
 	m := boot(t, plain, disk, payload(t))
@@ -92,6 +98,7 @@ func TestSystemd(t *testing.T) {
 		{"upgrade", g.upgrade, true},
 		{"gone", g.gone, false},
 		{"by hand", g.byHand, true},
+		{"removed", g.removed, false},
 	} {
 		if step.long && !testenv.Systems() {
 			continue
@@ -118,10 +125,10 @@ func (g *guest) sanity(t *testing.T) {
 	g.must(t, "uname -r && systemctl is-system-running --wait")
 }
 
-// units installs what is packaged and starts it role by role.
+// units installs the package and starts it role by role.
 func (g *guest) units(t *testing.T) {
-	g.must(t, "mkdir /payload && mount -o ro /dev/nvme1n1 /payload && cp -a /payload/stage/. / && systemctl daemon-reload")
-	if out := g.must(t, "systemd-analyze verify /usr/local/lib/systemd/system/skerry* 2>&1"); out != "" {
+	g.must(t, "mkdir /payload && mount -o ro /dev/nvme1n1 /payload && dpkg --install /payload/skerry_1_amd64.deb && ! pgrep -x skerry")
+	if out := g.must(t, "systemd-analyze verify /usr/lib/systemd/system/skerry* 2>&1"); out != "" {
 		t.Errorf("systemd finds fault with the units:\n%s", out)
 	}
 	g.must(t, "cp -r /payload/etc/. /etc/ && cp /payload/workload /usr/local/bin/ && systemctl enable --now skerry-root")
@@ -418,6 +425,17 @@ func (g *guest) upgrade(t *testing.T) {
 		g.must(t, "systemctl restart skerry-worker")
 	}
 	g.connected(t)
+
+	// A package of a later version restarts all roles and nothing that they run.
+	before := g.must(t, "systemctl show -P MainPID skerry-root skerry-cluster skerry-worker")
+	g.must(t, "dpkg --install /payload/skerry_2_amd64.deb && systemctl is-active skerry-root skerry-cluster skerry-worker")
+	if now := g.must(t, "systemctl show -P MainPID skerry-root skerry-cluster skerry-worker"); now == before {
+		t.Errorf("the same processes as before the package: %s", now)
+	}
+	g.connected(t)
+	if now := g.tasks(t, "box", "bare"); !maps.Equal(now, g.running) {
+		t.Errorf("before the package's upgrade there was %v, after it %v", g.running, now)
+	}
 }
 
 // back waits until what had ended runs again.
@@ -461,6 +479,15 @@ func (g *guest) byHand(t *testing.T) {
 	}
 	g.must(t, "systemctl stop up && skerry worker cleanup --data /var/lib/up/worker --yes")
 	g.must(t, "! pgrep workload && ! test -e /sys/fs/cgroup/skerry")
+}
+
+// removed takes the package away, with everything but the data.
+func (g *guest) removed(t *testing.T) {
+	g.must(t, "dpkg --remove skerry && ! pgrep -x skerry && ! test -e /usr/bin/skerry && ! test -e /sys/fs/cgroup/skerry.slice/skerry-workloads.service")
+	if out := g.must(t, "systemctl list-units --all --plain --no-legend 'skerry-*.service'; ip netns list"); out != "" {
+		t.Errorf("the package left this behind: %s", out)
+	}
+	g.must(t, "dpkg --purge skerry && ! test -e /etc/skerry && test -e /var/lib/skerry/worker && test -e /var/lib/skerry/root")
 }
 
 func TestFailuresOfABinary(t *testing.T) {
