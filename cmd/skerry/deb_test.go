@@ -59,7 +59,7 @@ func TestDebianPackage(t *testing.T) {
 
 	older, newer := made("v1.2-rc1"), made("v1.2-5-gabc")
 	if err := exec.Command("dpkg", "--compare-versions", "0~20231114221320.deadbee", "lt", "1.2~rc1").Run(); err != nil {
-		t.Error(err)
+		t.Errorf("a version without a tag does not come before one with a tag: %v", err)
 	}
 	dpkg("--install", older)
 	has(true, "usr/bin/skerry", "etc/skerry", "usr/lib/systemd/system/skerry-worker.service", "usr/lib/systemd/system/skerry.slice",
@@ -90,7 +90,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 	dpkg("--install", newer)
 	if out := dpkg("--status", "skerry"); !strings.Contains(out, "\nVersion: 1.2+5.gabc\n") || !strings.Contains(out, "\nStatus: install ok installed\n") {
-		t.Error(out)
+		t.Errorf("after the upgrade: %s", out)
 	}
 	has(true, "usr/bin/skerry", "etc/systemd/system/multi-user.target.wants/skerry-worker.service", "etc/skerry/worker.env")
 
@@ -98,7 +98,7 @@ func TestDebianPackage(t *testing.T) {
 	has(false, "usr/bin/skerry", "usr/lib/systemd/system/skerry-worker.service", "etc/systemd/system/multi-user.target.wants/skerry-worker.service")
 	has(true, "etc/skerry/worker.env")
 	if out := dpkg("--purge", "skerry"); !strings.Contains(out, "/var/lib/skerry is kept") {
-		t.Error(out)
+		t.Errorf("a purge does not tell of the data: %s", out)
 	}
 	has(false, "etc/skerry")
 	if got, err := os.ReadFile(kept); string(got) != "data" {
