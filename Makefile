@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build size install deb test test-systems pre-push flaky mutate timings lint demo web release bench bench-docs soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build size install deb test test-systems pre-push flaky mutate timings lint demo web release bench compare bench-docs soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -71,6 +71,10 @@ release: deps ## programs, archives, lists of their parts and checksums of this 
 bench: build ## measure; results on the terminal and in bin/*.json
 	@scripts/deps bench
 	@scripts/bench
+
+compare: build ## measure Skerry beside Docker Swarm, into bin/compare.json
+	@scripts/deps compare
+	@scripts/compare $(BIN)/compare.json
 
 bench-docs: ## write the tables of docs/BENCHMARKS.md out of the reports in docs/results
 	@go test -count=1 ./bench/report -run TestBenchmarksDocument -args -update

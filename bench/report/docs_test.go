@@ -15,11 +15,10 @@ import (
 	"skerry.dev/skerry/bench/quiet"
 )
 
-// The tables of docs/BENCHMARKS.md, and the reports that they are made of. `make bench-docs` is this test with -update.
-const (
-	benchmarks = "../../docs/BENCHMARKS.md"
-	results    = "../../docs/results"
-)
+// The documents with tables of figures, and the reports that these are made of. `make bench-docs` is this test with -update.
+var benchmarks = []string{"../../docs/BENCHMARKS.md", "../../docs/COMPARISON.md"}
+
+const results = "../../docs/results"
 
 // Marks of a part of a document that is written out of the newest report of a kind, and the heading below which tables may stand that no
 // report is kept of.
@@ -112,28 +111,30 @@ func written(text string, reports map[string]*Report) (string, error) {
 	return out.String(), nil
 }
 
-// No figure of the document is typed by hand.
+// No figure of the documents is typed by hand.
 func TestBenchmarksDocument(t *testing.T) {
 	reports, err := published(os.DirFS(results))
 	if err != nil {
 		t.Fatal(err)
 	}
-	have, err := os.ReadFile(benchmarks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := written(string(have), reports)
-	if err != nil {
-		t.Fatalf("%s: %v", benchmarks, err)
-	}
-	if want == string(have) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not what the reports in docs/results give: run make bench-docs", benchmarks)
-	}
-	if err := os.WriteFile(benchmarks, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
+	for _, name := range benchmarks {
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := written(string(have), reports)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		switch {
+		case want == string(have):
+		case !*update:
+			t.Errorf("%s is not what the reports in docs/results give: run make bench-docs", name)
+		default:
+			if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

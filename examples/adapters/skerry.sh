@@ -1,6 +1,8 @@
 #!/bin/sh
 # Adapter of `skerry bench orchestrator` for Skerry. It uses the context of the command line that is in use, so log in first.
 #   SKERRY       the command line (default skerry)
+#   SKERRY_PORT  a TCP port that an instance is to accept connections at before it counts as ready; without one, the command line watches for
+#                two seconds whether it goes on running
 #   SKERRY_PIDS  processes of the roles on this machine, as control:PID and worker:PID, where more run here than are to be measured
 set -u
 skerry=${SKERRY:-skerry}
@@ -32,7 +34,7 @@ esac
 case "${1:-}" in
 version)
 	"$skerry" whoami >/dev/null 2>&1 || cannot "no server of Skerry answers, or nobody is logged in (skerry login)"
-	"$skerry" version | head -n 1
+	"$skerry" version | sed -n 's/^Client: */Skerry /p'
 	;;
 deploy)
 	"$skerry" apply --no-wait -f - >/dev/null <<-END
@@ -41,7 +43,7 @@ deploy)
 		metadata: {name: $2}
 		spec:
 		  services:
-		  - {name: web, image: "$3", replicas: $4, resources: {cpu: 10m, memory: 16Mi, limits: {cpu: 1, memory: 64Mi}}}
+		  - {name: web, image: "$3", replicas: $4, resources: {cpu: 10m, memory: 16Mi, limits: {cpu: 1, memory: 64Mi}}${SKERRY_PORT:+, probes: {readiness: {tcp: {port: $SKERRY_PORT\}\}\}}}
 	END
 	;;
 wait) "$skerry" wait "$2" --for ready --timeout "$4s" >/dev/null ;;
