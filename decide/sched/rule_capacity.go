@@ -19,7 +19,7 @@ func (Capacity) Name() string { return "capacity" }
 func (Capacity) Lasting() bool { return false }
 
 func (Capacity) For(q *Query) Check {
-	c := &capacity{s: q.Site, spec: q.Spec, more: q.more}
+	c := &capacity{s: q.Site, spec: q.Spec, runtimes: q.runtimes, more: q.more}
 	for i, v := range q.Need.Vector() {
 		if v > 0 {
 			c.need = append(c.need, amountOf{i, v})
@@ -42,7 +42,9 @@ type capacity struct {
 	s    *Site
 	spec *spec.ServiceSpec
 	need []amountOf // those that are not zero
-	more []int64    // memory that a kind takes beside that; nil: none does
+
+	runtimes []string // by kind: the service's there
+	more     []int64  // memory that a kind takes beside that; nil: none does
 }
 
 // short is by how much a worker has too little of what a need is of.
@@ -108,8 +110,7 @@ func (c *capacity) Reason(n int) wire.Reason {
 	worst, _ := c.worst(n)
 	name, have := spec.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
 	var own int64 // of it is the runtime's
-	k := c.s.kinds[c.s.kindOf[n]]
-	runtime := c.spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)
+	runtime := c.runtimes[c.s.kindOf[n]]
 	if worst.resource == memoryResource {
 		own = int64(c.spec.Overhead(runtime).Memory)
 	}

@@ -86,6 +86,7 @@ type Site struct {
 
 // kind is what many workers have in common.
 type kind struct {
+	id     int32
 	key    string
 	class  wire.Class
 	costs  spec.RuntimeCosts
@@ -346,6 +347,7 @@ func (s *Site) kind(worker *Worker) int32 {
 			id = int32(len(s.kinds))
 			s.kinds = append(s.kinds, k)
 		}
+		k.id = id
 		s.kindID[key] = id
 	}
 	s.kinds[id].users++
@@ -521,8 +523,7 @@ func (s *Site) Take(name string, req *Request) {
 			keys = append(keys, PortKey(p.Proto(), p.HostPort))
 		}
 	}
-	devices, _, _ := req.Spec.PickDevices(s.freeDevices(n), s.accelerators(n, req.Spec))
-	for _, d := range devices {
+	for _, d := range s.devicesFor(n, req.Spec) {
 		keys = append(keys, DeviceKey(d))
 	}
 	if len(keys) > 0 {
