@@ -23,6 +23,7 @@ func benchSite(workers int, empty bool) *Site {
 		x, y := rng.Float64(), rng.Float64()
 		w.Location = &spec.Location{Lat: 47.5 + 7*x, Lon: 6 + 9*y}
 		w.Coordinate = &spec.Coordinate{Vec: [3]float64{170 * x, 170 * y, 10 * rng.Float64()}, Height: 1 + 4*rng.Float64()}
+		w.Power = &wire.Power{Idle: float64(2 * size), Busy: float64(8 * size)}
 		w.Available = w.Capacity
 		if !empty {
 			w.Available = spec.Resources{CPU: skerry.MilliCPU(rng.Int64N(1000*size + 1)), Memory: skerry.Bytes(rng.Int64N(size * int64(skerry.GiB)))}
@@ -58,7 +59,7 @@ func paperRequests(s *Site, near bool) (list [64]*Request) {
 
 func hasRoom(s *Site, n int, r *Request) bool {
 	for i, v := range s.needOn(n, r).Vector() {
-		if s.avail[n][i] < v {
+		if s.avail[i][n] < v {
 			return false
 		}
 	}

@@ -52,7 +52,7 @@ func (c *capacity) short(n int, a amountOf) int64 {
 	if a.resource == memoryResource && c.more != nil {
 		a.amount += c.more[c.s.kindOf[n]]
 	}
-	return a.amount - c.s.avail[n][a.resource]
+	return a.amount - c.s.avail[a.resource][n]
 }
 
 func (c *capacity) Impossible(sum *summary) bool {
@@ -69,19 +69,16 @@ func (c *capacity) Keep(b int, mask uint64) uint64 {
 	if c.Impossible(sum) {
 		return 0
 	}
-	tight := c.more != nil
 	for _, a := range c.need {
-		tight = tight || sum.least[a.resource] < a.amount
-	}
-	if !tight {
-		return mask
-	}
-	for left := mask; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros64(left)
-		for _, a := range c.need {
-			if c.short(b*64+i, a) > 0 {
+		more := a.resource == memoryResource && c.more != nil
+		if !more && sum.least[a.resource] >= a.amount {
+			continue
+		}
+		column := c.s.avail[a.resource][b*64:]
+		for left := mask; left != 0; left &= left - 1 {
+			i := bits.TrailingZeros64(left)
+			if column[i] < a.amount || more && c.short(b*64+i, a) > 0 {
 				mask &^= 1 << i
-				break
 			}
 		}
 	}
@@ -97,7 +94,7 @@ func (c *capacity) Miss(n int) (string, float64) {
 func (c *capacity) worst(n int) (amountOf, float64) {
 	worst, share := c.need[0], math.Inf(-1)
 	for _, a := range c.need {
-		have := c.s.avail[n][a.resource]
+		have := c.s.avail[a.resource][n]
 		a.amount = have + c.short(n, a) // what it takes in this runtime
 		if miss := 1 - float64(max(have, 0))/float64(a.amount); miss > share {
 			worst, share = a, miss
@@ -108,7 +105,7 @@ func (c *capacity) worst(n int) (amountOf, float64) {
 
 func (c *capacity) Reason(n int) wire.Reason {
 	worst, _ := c.worst(n)
-	name, have := spec.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
+	name, have := spec.ResourceNames[worst.resource], max(c.s.avail[worst.resource][n], 0)
 	var own int64 // of it is the runtime's
 	runtime := c.runtimes[c.s.kindOf[n]]
 	if worst.resource == memoryResource {

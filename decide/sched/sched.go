@@ -300,6 +300,9 @@ func (q *Query) block(b int, mask uint64, best *shortlist, prune bool) {
 		if q.blocks == nil {
 			score = q.rank.Score(b*64 + i)
 		}
+		if score < floor { // freshness only lowers it
+			continue
+		}
 		score *= q.Site.freshness(b*64+i, q.unix)
 		if score < floor {
 			continue

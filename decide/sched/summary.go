@@ -55,7 +55,7 @@ func (s *Site) summarise(b int) {
 		n := b*64 + i
 		s.setLevel(b, i, meanFree(s, n))
 		sum.kinds |= kindBit(s.kindOf[n])
-		a := &s.avail[n]
+		a := s.avail.of(n)
 		for i, v := range a {
 			sum.most[i], sum.least[i] = max(sum.most[i], v), min(sum.least[i], v)
 		}
