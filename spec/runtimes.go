@@ -124,9 +124,9 @@ func (s *ServiceSpec) Runtimes() []string {
 	if s.named() {
 		return []string{s.Runtime}
 	}
-	out, lacking := make([]string, 0, numRuntimes), s.lacking()
+	out, lacks := make([]string, 0, numRuntimes), lacking(s)
 	for i := range runtimeKinds {
-		if k := &runtimeKinds[i]; !lacking[i] && s.unsuited(k) == "" {
+		if k := &runtimeKinds[i]; !lacks[i] && unsuited(s, k) == "" {
 			out = append(out, s.inClass(k))
 		}
 	}

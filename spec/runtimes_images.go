@@ -37,7 +37,7 @@ func (s *ServiceSpec) builtOn(runtime, arch string) bool {
 
 // whyNot tells why an instance does not run in the runtime of a row by the choice of auto; empty where it may.
 func (s *ServiceSpec) whyNot(row int) string {
-	if why := s.unsuited(&runtimeKinds[row]); why != "" {
+	if why := unsuited(s, &runtimeKinds[row]); why != "" {
 		return why
 	}
 	if l := s.lackOf(row); l != nil {
@@ -47,7 +47,7 @@ func (s *ServiceSpec) whyNot(row int) string {
 }
 
 // unsuited tells why a runtime is not what a service is made for or asks for, whatever the runtime can do; empty where it is.
-func (s *ServiceSpec) unsuited(k *RuntimeKind) string {
+func unsuited(s *ServiceSpec, k *RuntimeKind) string {
 	switch {
 	case s.classed() && !k.forClasses():
 		return "the service asks for a class of " + RuntimeContainerd

@@ -169,7 +169,7 @@ func (s *ServiceSpec) lackOf(row int) *lack {
 }
 
 // lacking tells of each row whether its runtime does not do something that a service asks for.
-func (s *ServiceSpec) lacking() (out [numRuntimes]bool) {
+func lacking(s *ServiceSpec) (out [numRuntimes]bool) {
 	for i := range lacks {
 		if lacks[i].in(s) == "" {
 			continue
