@@ -48,22 +48,38 @@ type RuntimeKind struct {
 	Chosen bool
 }
 
+// The rows of the table of runtimes.
+const (
+	rowNative = iota
+	rowOCI
+	rowContainerd
+	rowSharedClass
+	rowWasm
+	rowGVisor
+	rowSandboxedClass
+	rowUnikernel
+	rowVM
+	rowHardwareClass
+	rowMicroVM
+	numRuntimes
+)
+
 // runtimeKinds is the table of runtimes, the cheapest first.
-var runtimeKinds = []RuntimeKind{
-	{RuntimeNative, IsolationShared, 2 * skerry.MiB, "budget container.mem", false},
-	{RuntimeOCI, IsolationShared, 2 * skerry.MiB, "budget container.mem", true},
-	{RuntimeContainerd, IsolationShared, 22 * skerry.MiB, "measured on amd64: shim 12 MiB, keeper 10", true},
-	{runtimeSharedClass, IsolationShared, 22 * skerry.MiB, "measured on amd64 with runc: shim 12 MiB, keeper 10", true},
-	{RuntimeWasm, IsolationSandboxed, 24 * skerry.MiB, "measured on amd64: 5 MiB beside a small module, 24 beside one of 3 MB made by Go",
+var runtimeKinds = [numRuntimes]RuntimeKind{
+	rowNative:      {RuntimeNative, IsolationShared, 2 * skerry.MiB, "budget container.mem", false},
+	rowOCI:         {RuntimeOCI, IsolationShared, 2 * skerry.MiB, "budget container.mem", true},
+	rowContainerd:  {RuntimeContainerd, IsolationShared, 22 * skerry.MiB, "measured on amd64: shim 12 MiB, keeper 10", true},
+	rowSharedClass: {runtimeSharedClass, IsolationShared, 22 * skerry.MiB, "measured on amd64 with runc: shim 12 MiB, keeper 10", true},
+	rowWasm: {RuntimeWasm, IsolationSandboxed, 24 * skerry.MiB, "measured on amd64: 5 MiB beside a small module, 24 beside one of 3 MB made by Go",
 		false},
-	{RuntimeGVisor, IsolationSandboxed, 40 * skerry.MiB, "measured on amd64: sandbox 24 MiB, gofer 13 MiB", true},
-	{runtimeSandboxedClass, IsolationSandboxed, 62 * skerry.MiB, "as gvisor, and for shim and keeper as containerd", true},
-	{RuntimeUnikernel, IsolationHardware, 32 * skerry.MiB,
+	rowGVisor:         {RuntimeGVisor, IsolationSandboxed, 40 * skerry.MiB, "measured on amd64: sandbox 24 MiB, gofer 13 MiB", true},
+	rowSandboxedClass: {runtimeSandboxedClass, IsolationSandboxed, 62 * skerry.MiB, "as gvisor, and for shim and keeper as containerd", true},
+	rowUnikernel: {RuntimeUnikernel, IsolationHardware, 32 * skerry.MiB,
 		"measured on amd64, emulated: QEMU and vm-run 17 MiB, and the code that it translates", false},
-	{RuntimeVM, IsolationHardware, 96 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 23 MiB, and up to 64 of the code that it translates", false},
-	{runtimeHardwareClass, IsolationHardware, 162 * skerry.MiB,
+	rowVM: {RuntimeVM, IsolationHardware, 96 * skerry.MiB, "measured on amd64, emulated: QEMU and vm-run 23 MiB, and up to 64 of the code that it translates", false},
+	rowHardwareClass: {runtimeHardwareClass, IsolationHardware, 162 * skerry.MiB,
 		"published: thesis, section 2.3.2, Kata Containers on QEMU 152 MiB (135 on Firecracker, runc 10); and keeper 10", true},
-	{RuntimeMicroVM, IsolationHardware, 210 * skerry.MiB, "measured on amd64, emulated: guest kernel, QEMU and its translated code, vm-run",
+	rowMicroVM: {RuntimeMicroVM, IsolationHardware, 210 * skerry.MiB, "measured on amd64, emulated: guest kernel, QEMU and its translated code, vm-run",
 		true},
 }
 
@@ -80,13 +96,21 @@ func RuntimeNames() []string {
 
 // RuntimeNamed gives what is known of a runtime, or of a class; nil for one that is not known.
 func RuntimeNamed(name string) *RuntimeKind {
+	if row := runtimeRow(name); row >= 0 {
+		return &runtimeKinds[row]
+	}
+	return nil
+}
+
+// runtimeRow finds the row of a runtime, or of a class; -1: there is none.
+func runtimeRow(name string) int {
 	name, _ = ParseRuntime(name)
 	for i := range runtimeKinds {
 		if runtimeKinds[i].Name == name {
-			return &runtimeKinds[i]
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
 // Suits reports whether a runtime keeps a service apart as much as that asks for.
@@ -100,9 +124,9 @@ func (s *ServiceSpec) Runtimes() []string {
 	if s.named() {
 		return []string{s.Runtime}
 	}
-	out := make([]string, 0, len(runtimeKinds))
+	out, lacks := make([]string, 0, numRuntimes), lacking(s)
 	for i := range runtimeKinds {
-		if k := &runtimeKinds[i]; s.whyNot(k) == "" {
+		if k := &runtimeKinds[i]; !lacks[i] && unsuited(s, k) == "" {
 			out = append(out, s.inClass(k))
 		}
 	}
@@ -112,8 +136,12 @@ func (s *ServiceSpec) Runtimes() []string {
 // RuntimeOn gives the runtime in which a service runs on a worker of an architecture that has some, at costs that may
 // differ from the published ones; "" is none.
 func (s *ServiceSpec) RuntimeOn(arch string, has []string, costs RuntimeCosts) string {
-	wanted := s.Runtimes()
-	list := make([]string, 0, len(wanted))
+	return s.RuntimeAmong(s.Runtimes(), arch, has, costs)
+}
+
+// RuntimeAmong is RuntimeOn for who asks of many workers: wanted are the service's Runtimes.
+func (s *ServiceSpec) RuntimeAmong(wanted []string, arch string, has []string, costs RuntimeCosts) string {
+	var list []string
 	for _, w := range wanted {
 		found := "" // of several classes, the first by name
 		for _, h := range has {
@@ -121,9 +149,13 @@ func (s *ServiceSpec) RuntimeOn(arch string, has []string, costs RuntimeCosts) s
 				found = h
 			}
 		}
-		if found != "" {
-			list = append(list, found)
+		if found == "" {
+			continue
 		}
+		if s.ExpectedRate <= 0 {
+			return found // the cheapest will do
+		}
+		list = append(list, found)
 	}
 	return s.choose(list, costs)
 }

@@ -88,8 +88,8 @@ func (s *ServiceSpec) ClassMiss(has []string) string {
 		case !k.Suits(s):
 			return fmt.Sprintf("class %s keeps a service apart as %s, and %s is asked for", class, k.Isolation, s.Isolation)
 		default:
-			if l := s.lackOf(r); l != nil {
-				return fmt.Sprintf("class %s %s", class, l.text(r))
+			if row := runtimeRow(r); s.lackOf(row) != nil {
+				return fmt.Sprintf("class %s %s", class, s.lackOf(row).text(row))
 			}
 		}
 	}

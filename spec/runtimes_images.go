@@ -35,8 +35,19 @@ func (s *ServiceSpec) builtOn(runtime, arch string) bool {
 	return len(s.Platforms) == 0 || arch == "" || slices.Contains(s.Platforms, own+arch) || slices.Contains(s.Platforms, own+"wasm")
 }
 
-// whyNot tells why an instance does not run in a runtime by the choice of auto; empty where it may.
-func (s *ServiceSpec) whyNot(k *RuntimeKind) string {
+// whyNot tells why an instance does not run in the runtime of a row by the choice of auto; empty where it may.
+func (s *ServiceSpec) whyNot(row int) string {
+	if why := unsuited(s, &runtimeKinds[row]); why != "" {
+		return why
+	}
+	if l := s.lackOf(row); l != nil {
+		return l.text(row)
+	}
+	return ""
+}
+
+// unsuited tells why a runtime is not what a service is made for or asks for, whatever the runtime can do; empty where it is.
+func unsuited(s *ServiceSpec, k *RuntimeKind) string {
 	switch {
 	case s.classed() && !k.forClasses():
 		return "the service asks for a class of " + RuntimeContainerd
@@ -50,9 +61,6 @@ func (s *ServiceSpec) whyNot(k *RuntimeKind) string {
 		return "name it to have it"
 	case !k.Suits(s):
 		return fmt.Sprintf("keeps services apart as %s, and %s is asked for", k.Isolation, s.Isolation)
-	}
-	if l := s.lackOf(k.Name); l != nil {
-		return l.text(k.Name)
 	}
 	return ""
 }
@@ -69,6 +77,9 @@ func (s *ServiceSpec) Architectures() []string {
 
 // builtFor lists the architectures for which its images are built, in one of its runtimes; empty: any, or not known.
 func (s *ServiceSpec) builtFor() (out []string) {
+	if len(s.Platforms) == 0 {
+		return nil
+	}
 	for _, name := range s.Runtimes() {
 		own := imageOS(name)
 		for _, p := range s.Platforms {
@@ -127,7 +138,7 @@ func (s *ServiceSpec) Narrow(image string, offers []string) error {
 func (s *ServiceSpec) ruledOut() (out []string) {
 	for i := range runtimeKinds {
 		if k := &runtimeKinds[i]; s.made(k) {
-			out = append(out, k.Name+" "+s.whyNot(k))
+			out = append(out, k.Name+" "+s.whyNot(i))
 		}
 	}
 	return out

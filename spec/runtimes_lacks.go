@@ -15,91 +15,94 @@ type lack struct {
 	// in tells where a service asks for it, as a path below the service, or "".
 	in func(s *ServiceSpec) string
 	// why tells the reason for each runtime that does not do it.
-	why map[string]string
+	why reasons
 }
+
+// reasons are by row of the table of runtimes; empty: none. An array, because placement asks for each service and runtime.
+type reasons [numRuntimes]string
 
 // lacks is the table of runtimes and abilities. What a runtime can do only on some machines is not in it: the
 // self-tests of the workers tell.
 var lacks = []lack{
-	{"terminals", inContainers("tty", func(k *Container) bool { return k.TTY }), map[string]string{
-		RuntimeWasm: "WASI knows streams alone", RuntimeUnikernel: "its console is a serial line", RuntimeVM: "its console is a serial line"}},
-	{"users", inContainers("user", func(k *Container) bool { return k.User != "" }), map[string]string{
-		RuntimeWasm: "a module is nobody", RuntimeUnikernel: "it is a kernel, which has none",
-		RuntimeVM: "users are the affair of the system on its disk"}},
+	{"terminals", inContainers("tty", func(k *Container) bool { return k.TTY }), reasons{
+		rowWasm: "WASI knows streams alone", rowUnikernel: "its console is a serial line", rowVM: "its console is a serial line"}},
+	{"users", inContainers("user", func(k *Container) bool { return k.User != "" }), reasons{
+		rowWasm: "a module is nobody", rowUnikernel: "it is a kernel, which has none",
+		rowVM: "users are the affair of the system on its disk"}},
 	{"privileges on the host", inContainers("security.privileged", func(k *Container) bool { return k.Security.Privileged }),
-		map[string]string{
-			RuntimeWasm: "a module makes no system calls", RuntimeGVisor: "system calls are answered by a kernel that has none itself",
-			runtimeSandboxedClass: "system calls are answered by a kernel that has none itself",
-			runtimeHardwareClass:  "nobody has seen what a shim of machines then hands in of the host",
-			RuntimeUnikernel:      "nothing of the host is in its machine", RuntimeVM: "nothing of the host is in its machine"}},
-	{"capabilities", inContainers("security.addCaps", func(k *Container) bool { return len(k.Security.AddCaps) > 0 }), map[string]string{
-		RuntimeWasm: "a module makes no system calls", RuntimeUnikernel: "it is the kernel itself",
-		RuntimeVM: "the system on its disk has its own"}},
-	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), map[string]string{
-		RuntimeWasm: "a module starts no programs", RuntimeUnikernel: "it starts no programs", RuntimeVM: "the system on its disk has its own"}},
-	{"read-only root", inContainers("security.readOnlyRoot", func(k *Container) bool { return k.Security.ReadOnlyRoot }), map[string]string{
-		RuntimeNative: "a process sees the host's root", RuntimeVM: "a system writes to the disk that it is on; what it wrote is gone with the instance"}},
-	{"working directory", inContainers("workingDir", func(k *Container) bool { return k.WorkingDir != "" }), map[string]string{
-		RuntimeUnikernel: "it is a kernel, which has none", RuntimeVM: "what is on its disk decides where it runs"}},
-	{"resource limits", inContainers("ulimits", func(k *Container) bool { return len(k.Ulimits) > 0 }), map[string]string{
-		RuntimeWasm: "WASI has none but those of the runtime", RuntimeUnikernel: "it is a kernel, which has none",
-		RuntimeVM: "the system on its disk has its own"}},
-	{"kernel parameters", inContainers("sysctls", func(k *Container) bool { return len(k.Sysctls) > 0 }), map[string]string{
-		RuntimeNative: "they would change the host", RuntimeWasm: "a module has no network of its own to set",
-		RuntimeGVisor: "the sandbox's kernel has none", runtimeSandboxedClass: "the sandbox's kernel has none",
-		runtimeHardwareClass: "nobody has seen its kernel take them", RuntimeUnikernel: "it is a kernel, which has its own",
-		RuntimeVM: "the system on its disk has its own"}},
+		reasons{
+			rowWasm: "a module makes no system calls", rowGVisor: "system calls are answered by a kernel that has none itself",
+			rowSandboxedClass: "system calls are answered by a kernel that has none itself",
+			rowHardwareClass:  "nobody has seen what a shim of machines then hands in of the host",
+			rowUnikernel:      "nothing of the host is in its machine", rowVM: "nothing of the host is in its machine"}},
+	{"capabilities", inContainers("security.addCaps", func(k *Container) bool { return len(k.Security.AddCaps) > 0 }), reasons{
+		rowWasm: "a module makes no system calls", rowUnikernel: "it is the kernel itself",
+		rowVM: "the system on its disk has its own"}},
+	{"set-user-ID programs", inContainers("security.newPrivileges", func(k *Container) bool { return k.Security.NewPrivs }), reasons{
+		rowWasm: "a module starts no programs", rowUnikernel: "it starts no programs", rowVM: "the system on its disk has its own"}},
+	{"read-only root", inContainers("security.readOnlyRoot", func(k *Container) bool { return k.Security.ReadOnlyRoot }), reasons{
+		rowNative: "a process sees the host's root", rowVM: "a system writes to the disk that it is on; what it wrote is gone with the instance"}},
+	{"working directory", inContainers("workingDir", func(k *Container) bool { return k.WorkingDir != "" }), reasons{
+		rowUnikernel: "it is a kernel, which has none", rowVM: "what is on its disk decides where it runs"}},
+	{"resource limits", inContainers("ulimits", func(k *Container) bool { return len(k.Ulimits) > 0 }), reasons{
+		rowWasm: "WASI has none but those of the runtime", rowUnikernel: "it is a kernel, which has none",
+		rowVM: "the system on its disk has its own"}},
+	{"kernel parameters", inContainers("sysctls", func(k *Container) bool { return len(k.Sysctls) > 0 }), reasons{
+		rowNative: "they would change the host", rowWasm: "a module has no network of its own to set",
+		rowGVisor: "the sandbox's kernel has none", rowSandboxedClass: "the sandbox's kernel has none",
+		rowHardwareClass: "nobody has seen its kernel take them", rowUnikernel: "it is a kernel, which has its own",
+		rowVM: "the system on its disk has its own"}},
 	{"sidecars", func(s *ServiceSpec) string {
 		if len(s.Sidecars) > 0 {
 			return "sidecars"
 		}
 		return ""
-	}, map[string]string{
-		runtimeHardwareClass: "a machine holds one container, and machines do not share a network interface",
-		RuntimeMicroVM:       "a machine holds one container, and machines do not share a network interface",
-		RuntimeUnikernel:     "a machine holds one kernel, and machines do not share a network interface",
-		RuntimeVM:            "a machine holds one system, and machines do not share a network interface"}},
-	{"volumes", inContainers("mounts", func(k *Container) bool { return len(k.Mounts) > 0 }), map[string]string{
-		RuntimeUnikernel: "nothing of the host is in its machine",
-		RuntimeVM:        "its disk is its own, and directories of the host are not in its machine"}},
+	}, reasons{
+		rowHardwareClass: "a machine holds one container, and machines do not share a network interface",
+		rowMicroVM:       "a machine holds one container, and machines do not share a network interface",
+		rowUnikernel:     "a machine holds one kernel, and machines do not share a network interface",
+		rowVM:            "a machine holds one system, and machines do not share a network interface"}},
+	{"volumes", inContainers("mounts", func(k *Container) bool { return len(k.Mounts) > 0 }), reasons{
+		rowUnikernel: "nothing of the host is in its machine",
+		rowVM:        "its disk is its own, and directories of the host are not in its machine"}},
 	{"devices", func(s *ServiceSpec) string {
 		if len(s.Devices) > 0 {
 			return "devices"
 		}
 		return ""
-	}, map[string]string{
-		RuntimeNative: "a process sees those of the host that its user may use",
-		RuntimeGVisor: "system calls are answered by a kernel that has no drivers", RuntimeWasm: "WASI has none",
-		runtimeSandboxedClass: "system calls are answered by a kernel that has no drivers",
-		runtimeHardwareClass:  "its machine has none but disks and a network",
-		RuntimeMicroVM:        "its machine has none but disks and a network", RuntimeUnikernel: "its machine has none but disks and a network",
-		RuntimeVM: "its machine has none but disks and a network"}},
+	}, reasons{
+		rowNative: "a process sees those of the host that its user may use",
+		rowGVisor: "system calls are answered by a kernel that has no drivers", rowWasm: "WASI has none",
+		rowSandboxedClass: "system calls are answered by a kernel that has no drivers",
+		rowHardwareClass:  "its machine has none but disks and a network",
+		rowMicroVM:        "its machine has none but disks and a network", rowUnikernel: "its machine has none but disks and a network",
+		rowVM: "its machine has none but disks and a network"}},
 	{"huge pages", func(s *ServiceSpec) string {
 		if s.Resources.HugePages != (HugePages{}) {
 			return "resources.hugePages"
 		}
 		return ""
-	}, map[string]string{
-		RuntimeGVisor: "the memory of a sandbox is its own kernel's", RuntimeWasm: "WASI knows linear memory alone",
-		runtimeSandboxedClass: "the memory of a sandbox is its own kernel's", runtimeHardwareClass: "the memory of a machine is its guest's",
-		RuntimeMicroVM: "the memory of a machine is its guest's", RuntimeUnikernel: "the memory of a machine is its guest's",
-		RuntimeVM: "the memory of a machine is its guest's"}},
-	{"command of its own", inContainers("command", func(k *Container) bool { return len(k.Command)+len(k.Args) > 0 }), map[string]string{
-		RuntimeVM: "what is on its disk decides what runs; tell it by machine.userData"}},
+	}, reasons{
+		rowGVisor: "the memory of a sandbox is its own kernel's", rowWasm: "WASI knows linear memory alone",
+		rowSandboxedClass: "the memory of a sandbox is its own kernel's", rowHardwareClass: "the memory of a machine is its guest's",
+		rowMicroVM: "the memory of a machine is its guest's", rowUnikernel: "the memory of a machine is its guest's",
+		rowVM: "the memory of a machine is its guest's"}},
+	{"command of its own", inContainers("command", func(k *Container) bool { return len(k.Command)+len(k.Args) > 0 }), reasons{
+		rowVM: "what is on its disk decides what runs; tell it by machine.userData"}},
 	{"config files", func(s *ServiceSpec) string {
 		if len(s.Config) > 0 {
 			return "config"
 		}
 		return ""
-	}, map[string]string{
-		RuntimeUnikernel: "it has no files but its own; tell it by args"}},
+	}, reasons{
+		rowUnikernel: "it has no files but its own; tell it by args"}},
 	{"secrets", func(s *ServiceSpec) string {
 		if len(s.Secrets) > 0 {
 			return "secrets"
 		}
 		return ""
-	}, map[string]string{
-		RuntimeUnikernel: "it has no files but its own", RuntimeVM: "what cloud-init is told stays on the machine's disk"}},
+	}, reasons{
+		rowUnikernel: "it has no files but its own", rowVM: "what cloud-init is told stays on the machine's disk"}},
 	{"commands run as probes", func(s *ServiceSpec) string {
 		for _, q := range []struct {
 			field string
@@ -110,17 +113,17 @@ var lacks = []lack{
 			}
 		}
 		return ""
-	}, map[string]string{
-		RuntimeWasm:      "a module has no other processes; probe by http or tcp",
-		RuntimeUnikernel: "it has no other processes; probe by http or tcp",
-		RuntimeVM:        "there is no agent of ours in its system; probe by http or tcp"}},
-	{"service ports", servicePortLack, map[string]string{
-		RuntimeGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
-		runtimeSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",
-		runtimeHardwareClass:  "a machine takes packets before its worker's kernel could translate them",
-		RuntimeMicroVM:        "a machine takes packets before its worker's kernel could translate them",
-		RuntimeUnikernel:      "a machine takes packets before its worker's kernel could translate them",
-		RuntimeVM:             "a machine takes packets before its worker's kernel could translate them"}},
+	}, reasons{
+		rowWasm:      "a module has no other processes; probe by http or tcp",
+		rowUnikernel: "it has no other processes; probe by http or tcp",
+		rowVM:        "there is no agent of ours in its system; probe by http or tcp"}},
+	{"service ports", servicePortLack, reasons{
+		rowGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
+		rowSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",
+		rowHardwareClass:  "a machine takes packets before its worker's kernel could translate them",
+		rowMicroVM:        "a machine takes packets before its worker's kernel could translate them",
+		rowUnikernel:      "a machine takes packets before its worker's kernel could translate them",
+		rowVM:             "a machine takes packets before its worker's kernel could translate them"}},
 	{"ports other than TCP", func(s *ServiceSpec) string {
 		for i, p := range s.Ports {
 			if p.Protocol != "" && p.Protocol != "tcp" {
@@ -128,8 +131,8 @@ var lacks = []lack{
 			}
 		}
 		return ""
-	}, map[string]string{
-		RuntimeWasm: "WASI listens by TCP alone"}},
+	}, reasons{
+		rowWasm: "WASI listens by TCP alone"}},
 }
 
 // inContainers looks for the first container that asks for something.
@@ -152,24 +155,30 @@ func inContainers(field string, asks func(*Container) bool) func(*ServiceSpec) s
 	}
 }
 
-// text tells that a runtime does not do it.
-func (l *lack) text(runtime string) string {
-	runtime, _ = ParseRuntime(runtime)
-	return fmt.Sprintf("has no %s: %s", l.what, l.why[runtime])
-}
+// text tells that the runtime of a row does not do it.
+func (l *lack) text(row int) string { return fmt.Sprintf("has no %s: %s", l.what, l.why[row]) }
 
-// lackOf gives what a service asks for and a runtime does not do, or nil.
-func (s *ServiceSpec) lackOf(runtime string) *lack {
-	runtime, _ = ParseRuntime(runtime)
+// lackOf gives what a service asks for and the runtime of a row does not do, or nil.
+func (s *ServiceSpec) lackOf(row int) *lack {
 	for i := range lacks {
-		if lacks[i].why[runtime] == "" {
-			continue
-		}
-		if lacks[i].in(s) != "" {
+		if lacks[i].why[row] != "" && lacks[i].in(s) != "" {
 			return &lacks[i]
 		}
 	}
 	return nil
+}
+
+// lacking tells of each row whether its runtime does not do something that a service asks for.
+func lacking(s *ServiceSpec) (out [numRuntimes]bool) {
+	for i := range lacks {
+		if lacks[i].in(s) == "" {
+			continue
+		}
+		for row, why := range lacks[i].why {
+			out[row] = out[row] || why != ""
+		}
+	}
+	return out
 }
 
 // RuntimeChoice is how a runtime stands to a service.
@@ -207,7 +216,7 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 		name, is := s.inClass(kind), Offers(chosen, kind.Name)
 		if is {
 			name = chosen
-		} else if kind.forClasses() && !s.classed() && s.whyNot(kind) != "" {
+		} else if kind.forClasses() && !s.classed() && s.whyNot(i) != "" {
 			continue // who asked for no class need not know of them
 		}
 		c := RuntimeChoice{Runtime: name, Isolation: kind.Isolation, Memory: s.Overhead(kind.Name).Memory, Source: kind.Source, Chosen: is,
@@ -220,7 +229,7 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 			}
 		}
 		if !s.named() {
-			c.Out = s.whyNot(kind)
+			c.Out = s.whyNot(i)
 			c.Lacking, c.Unasked = c.Out != "" && s.made(kind) && kind.Suits(s) && s.classed() == kind.forClasses(),
 				s.classed() && !kind.forClasses()
 		} else if s.Runtime != kind.Name {
@@ -234,11 +243,13 @@ func (s *ServiceSpec) RuntimeChoices(chosen string, costs RuntimeCosts) []Runtim
 // runtimes refuses a service that no runtime can run as it asks to be run.
 func (c *checker) runtimes(path string, service *ServiceSpec) {
 	if service.named() {
+		row := runtimeRow(service.Runtime)
 		for i := range lacks {
-			if why := lacks[i].why[service.Runtime]; why != "" {
-				if at := lacks[i].in(service); at != "" {
-					c.add(path+"."+at, "leave it out, or use another runtime", "runtime %s has no %s: %s", service.Runtime, lacks[i].what, why)
-				}
+			if row < 0 || lacks[i].why[row] == "" {
+				continue
+			}
+			if at := lacks[i].in(service); at != "" {
+				c.add(path+"."+at, "leave it out, or use another runtime", "runtime %s %s", service.Runtime, lacks[i].text(row))
 			}
 		}
 		return

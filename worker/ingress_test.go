@@ -44,7 +44,7 @@ func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]wire.Atta
 	}
 	return out, nil
 }
-func (*fakeNet) Stats(string) (hostnet.Stats, error) { return hostnet.Stats{}, nil }
+func (*fakeNet) Stats() (map[string]hostnet.Stats, error) { return nil, nil }
 func (*fakeNet) Gateway() netip.Addr                 { return netip.Addr{} }
 func (*fakeNet) Networks() []netip.Prefix            { return nil }
 

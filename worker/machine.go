@@ -274,7 +274,10 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 		})
 		return list, nil
 	})
-	out := make([]InstanceStats, 0, len(list))
+	if len(list) == 0 {
+		return []InstanceStats{}, err
+	}
+	out, traffic := make([]InstanceStats, 0, len(list)), s.net.stats()
 	for _, r := range list {
 		d, h, err := s.driverOf(r.handle)
 		if err != nil {
@@ -287,7 +290,8 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 		}
 		if r.Container == spec.MainContainer {
 			r.Links = s.links.of(r.assignment)
-			r.RxBytes, r.TxBytes = s.net.stats(r.Instance)
+			seen := traffic[string(r.Instance)]
+			r.RxBytes, r.TxBytes = int64(seen.RxBytes), int64(seen.TxBytes)
 		}
 		out = append(out, r.InstanceStats)
 	}

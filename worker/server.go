@@ -42,7 +42,7 @@ import (
 // Network joins instances to the host's network. *hostnet.Network is one; nil means that instances get none.
 type Network interface {
 	Set(ctx context.Context, c hostnet.Config) (map[string]wire.Attachment, error)
-	Stats(id string) (hostnet.Stats, error)
+	Stats() (map[string]hostnet.Stats, error)
 	Gateway() netip.Addr      // at which instances reach this host; there after the first Set
 	Networks() []netip.Prefix // of the host itself
 }

@@ -43,7 +43,7 @@ func (s *Site) Preempt(now time.Time, policy Policy, req *Request, seed uint64, 
 				return
 			}
 		}
-		victims := makeRoom(spec.FromVector(s.avail[n]), s.needOn(n, req), req.Spec.Placement.Priority, residents(s.names[n]))
+		victims := makeRoom(spec.FromVector(s.avail.of(n)), s.needOn(n, req), req.Spec.Placement.Priority, residents(s.names[n]))
 		if len(victims) == 0 {
 			return
 		}

@@ -44,13 +44,12 @@ func newFit(q *Query) fit {
 // do not count.
 func (f *fit) free(n int) float64 {
 	if a, b := float64(f.s.perUnit[0][n]), float64(f.s.perUnit[1][n]); a > 0 && b > 0 {
-		v := &f.s.avail[n]
-		return clamp(((float64(v[0])-f.need[0])*a + (float64(v[1])-f.need[1])*b) / 2)
+		return clamp(((float64(f.s.avail[0][n])-f.need[0])*a + (float64(f.s.avail[1][n])-f.need[1])*b) / 2)
 	}
 	sum, parts := 0.0, 0.0
 	for i := range f.need {
 		if per := float64(f.s.perUnit[i][n]); per > 0 {
-			sum += (float64(f.s.avail[n][i]) - f.need[i]) * per
+			sum += (float64(f.s.avail[i][n]) - f.need[i]) * per
 			parts++
 		}
 	}
@@ -106,9 +105,9 @@ func (r bestFit) Score(n int) float64        { return 1 - r.free(n) }
 func (r bestFit) Bound(sum *summary) float64 { return 1 - r.leastFree(sum) }
 
 func (r bestFit) Scores(b int, mask uint64, out *[64]float64) {
-	r.frees(b, mask, out)
-	for i := range out {
-		out[i] = 1 - out[i]
+	for ; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros64(mask)
+		out[i] = r.Score(b*64 + i)
 	}
 }
 

@@ -47,7 +47,7 @@ func (r pack) Levels(sum *summary, worst float64) (least, most float64) {
 // inUse reports whether something is reserved on a worker.
 func (s *Site) inUse(n int) bool {
 	for i := range s.perUnit {
-		if per := s.perUnit[i][n]; per > 0 && float32(s.avail[n][i])*per < 1-2*slack {
+		if per := s.perUnit[i][n]; per > 0 && float32(s.avail[i][n])*per < 1-2*slack {
 			return true
 		}
 	}

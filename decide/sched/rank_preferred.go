@@ -37,7 +37,7 @@ func clearKinds(q *Query) []bool {
 	}
 	out, n, all := make([]bool, len(q.Site.kinds)), 0, 0
 	for id, k := range q.Site.kinds {
-		runtime := q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)
+		runtime := q.runtimes[id]
 		if k.users == 0 || runtime == "" {
 			continue
 		}

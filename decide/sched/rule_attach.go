@@ -53,8 +53,14 @@ func (s *Site) accelerators(n int, svc *spec.ServiceSpec) (none spec.Accelerator
 
 // PickDevices chooses the devices of a worker for a service.
 func (s *Site) PickDevices(worker string, spec *spec.ServiceSpec) []string {
-	n := s.find(worker)
-	if n < 0 || !spec.WantsDevices() {
+	if n := s.find(worker); n >= 0 {
+		return s.devicesFor(n, spec)
+	}
+	return nil
+}
+
+func (s *Site) devicesFor(n int, spec *spec.ServiceSpec) []string {
+	if !spec.WantsDevices() {
 		return nil
 	}
 	names, _, _ := spec.PickDevices(s.freeDevices(n), s.accelerators(n, spec))

@@ -19,7 +19,7 @@ func (Capacity) Name() string { return "capacity" }
 func (Capacity) Lasting() bool { return false }
 
 func (Capacity) For(q *Query) Check {
-	c := &capacity{s: q.Site, spec: q.Spec, more: q.more}
+	c := &capacity{s: q.Site, spec: q.Spec, runtimes: q.runtimes, more: q.more}
 	for i, v := range q.Need.Vector() {
 		if v > 0 {
 			c.need = append(c.need, amountOf{i, v})
@@ -42,7 +42,9 @@ type capacity struct {
 	s    *Site
 	spec *spec.ServiceSpec
 	need []amountOf // those that are not zero
-	more []int64    // memory that a kind takes beside that; nil: none does
+
+	runtimes []string // by kind: the service's there
+	more     []int64  // memory that a kind takes beside that; nil: none does
 }
 
 // short is by how much a worker has too little of what a need is of.
@@ -50,7 +52,7 @@ func (c *capacity) short(n int, a amountOf) int64 {
 	if a.resource == memoryResource && c.more != nil {
 		a.amount += c.more[c.s.kindOf[n]]
 	}
-	return a.amount - c.s.avail[n][a.resource]
+	return a.amount - c.s.avail[a.resource][n]
 }
 
 func (c *capacity) Impossible(sum *summary) bool {
@@ -67,19 +69,16 @@ func (c *capacity) Keep(b int, mask uint64) uint64 {
 	if c.Impossible(sum) {
 		return 0
 	}
-	tight := c.more != nil
 	for _, a := range c.need {
-		tight = tight || sum.least[a.resource] < a.amount
-	}
-	if !tight {
-		return mask
-	}
-	for left := mask; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros64(left)
-		for _, a := range c.need {
-			if c.short(b*64+i, a) > 0 {
+		more := a.resource == memoryResource && c.more != nil
+		if !more && sum.least[a.resource] >= a.amount {
+			continue
+		}
+		column := c.s.avail[a.resource][b*64:]
+		for left := mask; left != 0; left &= left - 1 {
+			i := bits.TrailingZeros64(left)
+			if column[i] < a.amount || more && c.short(b*64+i, a) > 0 {
 				mask &^= 1 << i
-				break
 			}
 		}
 	}
@@ -95,7 +94,7 @@ func (c *capacity) Miss(n int) (string, float64) {
 func (c *capacity) worst(n int) (amountOf, float64) {
 	worst, share := c.need[0], math.Inf(-1)
 	for _, a := range c.need {
-		have := c.s.avail[n][a.resource]
+		have := c.s.avail[a.resource][n]
 		a.amount = have + c.short(n, a) // what it takes in this runtime
 		if miss := 1 - float64(max(have, 0))/float64(a.amount); miss > share {
 			worst, share = a, miss
@@ -106,10 +105,9 @@ func (c *capacity) worst(n int) (amountOf, float64) {
 
 func (c *capacity) Reason(n int) wire.Reason {
 	worst, _ := c.worst(n)
-	name, have := spec.ResourceNames[worst.resource], max(c.s.avail[n][worst.resource], 0)
+	name, have := spec.ResourceNames[worst.resource], max(c.s.avail[worst.resource][n], 0)
 	var own int64 // of it is the runtime's
-	k := c.s.kinds[c.s.kindOf[n]]
-	runtime := c.spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)
+	runtime := c.runtimes[c.s.kindOf[n]]
 	if worst.resource == memoryResource {
 		own = int64(c.spec.Overhead(runtime).Memory)
 	}

@@ -8,38 +8,35 @@ import (
 
 // kindCheck is a check whose answer is the same for all workers of a kind.
 type kindCheck struct {
-	s      *Site
-	pass   []bool // by kind
-	bits   uint64 // kinds that pass, as in summary.kinds; bit 63 is set when all from 63 on pass
-	some   bool   // some kind from 63 on passes
-	what   string
-	reason func(k *kind) wire.Reason
+	s       *Site
+	failing []bool // by kind
+	bits    uint64 // kinds that pass, as in summary.kinds; bit 63 is set when all from 63 on pass
+	some    bool   // some kind from 63 on passes
+	what    string
+	reason  func(k *kind) wire.Reason
 }
 
-// byKind asks once for each kind. It gives nil when every kind passes.
+// byKind asks once for each kind. It gives nil when every kind passes, as nearly all do.
 func byKind(query *Query, what string, ok func(k *kind) bool, reason func(k *kind) wire.Reason) Check {
-	c := &kindCheck{s: query.Site, pass: make([]bool, len(query.Site.kinds)), bits: 1 << 63, what: what, reason: reason}
-	all := true
+	var failing []bool
+	bits, some := ^uint64(0), false
 	for id, k := range query.Site.kinds {
-		if k.users == 0 {
-			continue
-		}
-		p := ok(k)
-		c.pass[id] = p
 		switch {
-		case p && id < 63:
-			c.bits |= 1 << id
-		case p:
-			c.some = true
-		case id >= 63:
-			c.bits &^= 1 << 63
+		case k.users == 0:
+		case ok(k):
+			some = some || id >= 63
+		default:
+			if failing == nil {
+				failing = make([]bool, len(query.Site.kinds))
+			}
+			failing[id] = true
+			bits &^= kindBit(k.id)
 		}
-		all = all && p
 	}
-	if all {
+	if failing == nil {
 		return nil
 	}
-	return c
+	return &kindCheck{s: query.Site, failing: failing, bits: bits, some: some, what: what, reason: reason}
 }
 
 func (c *kindCheck) Impossible(sum *summary) bool {
@@ -56,7 +53,7 @@ func (c *kindCheck) Keep(b int, mask uint64) uint64 {
 	}
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		if !c.pass[c.s.kindOf[b*64+i]] {
+		if c.failing[c.s.kindOf[b*64+i]] {
 			mask &^= 1 << i
 		}
 	}

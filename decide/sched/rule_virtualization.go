@@ -21,7 +21,7 @@ func (Virtualization) For(q *Query) Check {
 	arch := q.Spec.Architectures()
 	return byKind(q, "runtime", func(k *kind) bool {
 		foreign := len(arch) > 0 && !slices.Contains(arch, k.class.Arch) // Architecture tells of that
-		return foreign || q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs) != ""
+		return foreign || q.runtimes[k.id] != ""
 	},
 		func(k *kind) wire.Reason {
 			if miss := q.Spec.ClassMiss(k.class.Runtimes); miss != "" {

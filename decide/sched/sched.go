@@ -123,7 +123,9 @@ type Query struct {
 	Site *Site
 	Now  time.Time
 
-	more   []int64 // by kind: memory that the runtime which it would have there takes above that least; nil: none does
+	runtimes []string // by kind: the one that the service would have there; empty: none
+	more     []int64  // by kind: memory that this one takes above that least; nil: none does
+
 	reach  *reachable
 	checks []Check
 	names  []string // of the checks' rules
@@ -174,23 +176,25 @@ func (s *Site) query(now time.Time, policy Policy, req *Request) *Query {
 	return q
 }
 
-// weigh adds what the runtimes take in which the service may run.
+// weigh finds the runtimes in which the service may run, and adds what they take.
 func (q *Query) weigh() {
-	list := q.Spec.Runtimes()
-	if len(list) == 0 {
-		q.Need = q.Request.Need
+	q.Need = q.Request.Need
+	q.runtimes = make([]string, len(q.Site.kinds))
+	wanted := q.Spec.Runtimes()
+	if len(wanted) == 0 {
 		return
 	}
-	least := q.Spec.Overhead(list[0])
-	q.Need = q.Request.Need.Add(least)
-	if len(list) == 1 {
-		return
-	}
+	least := q.Spec.Overhead(wanted[0])
+	q.Need = q.Need.Add(least)
 	for id, k := range q.Site.kinds {
 		if k.users == 0 {
 			continue
 		}
-		if more := int64(q.Spec.Overhead(q.Spec.RuntimeOn(k.class.Arch, k.class.Runtimes, k.costs)).Memory - least.Memory); more > 0 {
+		q.runtimes[id] = q.Spec.RuntimeAmong(wanted, k.class.Arch, k.class.Runtimes, k.costs)
+		if q.runtimes[id] == wanted[0] {
+			continue
+		}
+		if more := int64(q.Spec.Overhead(q.runtimes[id]).Memory - least.Memory); more > 0 {
 			if q.more == nil {
 				q.more = make([]int64, len(q.Site.kinds))
 			}
@@ -295,6 +299,9 @@ func (q *Query) block(b int, mask uint64, best *shortlist, prune bool) {
 		score := scores[i]
 		if q.blocks == nil {
 			score = q.rank.Score(b*64 + i)
+		}
+		if score < floor { // freshness only lowers it
+			continue
 		}
 		score *= q.Site.freshness(b*64+i, q.unix)
 		if score < floor {

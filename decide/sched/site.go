@@ -63,7 +63,7 @@ type Site struct {
 	names   []string
 	hash    []uint32
 	kindOf  []int32
-	avail   []spec.ResourceVector
+	avail   amounts
 	perUnit [2][]float32 // 1/capacity for CPU and memory; 0 where there is none
 	at      [][3]float32 // point on the unit sphere; zero: unknown
 	net     [][4]float32 // network coordinate and height, in milliseconds; height -1: unknown
@@ -86,6 +86,7 @@ type Site struct {
 
 // kind is what many workers have in common.
 type kind struct {
+	id     int32
 	key    string
 	class  wire.Class
 	costs  spec.RuntimeCosts
@@ -173,7 +174,7 @@ func (s *Site) Set(worker *Worker) {
 		s.dropKind(s.kindOf[n])
 	}
 	s.kindOf[n] = kind
-	s.avail[n] = worker.Available.Vector()
+	s.avail.set(n, worker.Available.Vector())
 	capacity := worker.Capacity.Vector()
 	for i := range s.perUnit {
 		s.perUnit[i][n] = 0
@@ -224,8 +225,7 @@ func narrow(s spec.Shares) (out [spec.NumShares]float32) {
 // SetAvailable changes what is left on a worker, which is what changes most.
 func (s *Site) SetAvailable(name string, left spec.Resources) {
 	if n := s.find(name); n >= 0 {
-		s.avail[n] = left.Vector()
-		s.touch(n)
+		s.setLeft(n, left.Vector())
 	}
 }
 
@@ -287,7 +287,8 @@ func (s *Site) add(name string) int {
 			}
 		}
 		s.names, s.hash, s.next, s.kindOf = append(s.names, ""), append(s.hash, 0), append(s.next, -1), append(s.kindOf, 0)
-		s.avail, s.at, s.net = append(s.avail, spec.ResourceVector{}), append(s.at, [3]float32{}), append(s.net, [4]float32{})
+		s.avail.grow()
+		s.at, s.net = append(s.at, [3]float32{}), append(s.net, [4]float32{})
 		s.perUnit[0], s.perUnit[1] = append(s.perUnit[0], 0), append(s.perUnit[1], 0)
 		s.seen, s.more = append(s.seen, 0), append(s.more, nil)
 	}
@@ -346,6 +347,7 @@ func (s *Site) kind(worker *Worker) int32 {
 			id = int32(len(s.kinds))
 			s.kinds = append(s.kinds, k)
 		}
+		k.id = id
 		s.kindID[key] = id
 	}
 	s.kinds[id].users++
@@ -423,7 +425,7 @@ func (s *Site) sort() {
 	old := *s
 	size := len(order)
 	*s = Site{slots: make(map[uint32]int32, size), next: make([]int32, size), kinds: old.kinds, kindID: old.kindID, freeKinds: old.freeKinds,
-		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: make([]spec.ResourceVector, size),
+		names: make([]string, size), hash: make([]uint32, size), kindOf: make([]int32, size), avail: makeAmounts(size),
 		at: make([][3]float32, size), net: make([][4]float32, size), seen: make([]uint32, size), more: make([]*extra, size),
 		perUnit: [2][]float32{make([]float32, size), make([]float32, size)}}
 	count := (size + 63) / 64
@@ -431,8 +433,8 @@ func (s *Site) sort() {
 	tops := (count + superBlocks - 1) / superBlocks
 	s.supers, s.stale = make([]summary, tops), make([]uint64, tops)
 	for n, o := range order {
-		s.names[n], s.hash[n], s.kindOf[n], s.avail[n], s.at[n], s.net[n] = old.names[o], old.hash[o], old.kindOf[o], old.avail[o], old.at[o],
-			old.net[o]
+		s.names[n], s.hash[n], s.kindOf[n], s.at[n], s.net[n] = old.names[o], old.hash[o], old.kindOf[o], old.at[o], old.net[o]
+		s.avail.set(n, old.avail.of(int(o)))
 		s.seen[n], s.more[n] = old.seen[o], old.more[o]
 		s.perUnit[0][n], s.perUnit[1][n] = old.perUnit[0][o], old.perUnit[1][o]
 		s.link(n)
@@ -492,8 +494,8 @@ func (s *Site) Clone() *Site {
 	c.slots, c.kindID = maps.Clone(s.slots), maps.Clone(s.kindID)
 	c.free, c.names, c.hash, c.next, c.kindOf = slices.Clone(s.free), slices.Clone(s.names), slices.Clone(s.hash), slices.Clone(s.next),
 		slices.Clone(s.kindOf)
-	c.avail, c.at, c.net, c.seen, c.more = slices.Clone(s.avail), slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen),
-		slices.Clone(s.more)
+	c.avail = s.avail.clone()
+	c.at, c.net, c.seen, c.more = slices.Clone(s.at), slices.Clone(s.net), slices.Clone(s.seen), slices.Clone(s.more)
 	c.perUnit = [2][]float32{slices.Clone(s.perUnit[0]), slices.Clone(s.perUnit[1])}
 	c.live, c.open, c.blocks, c.supers, c.stale = slices.Clone(s.live), slices.Clone(s.open), slices.Clone(s.blocks), slices.Clone(s.supers),
 		slices.Clone(s.stale)
@@ -512,17 +514,18 @@ func (s *Site) Take(name string, req *Request) {
 	if n < 0 {
 		return
 	}
+	left := s.avail.of(n)
 	for i, v := range s.needOn(n, req).Vector() {
-		s.avail[n][i] -= v
+		left[i] -= v
 	}
+	s.setLeft(n, left)
 	var keys []string
 	for _, p := range req.Spec.Ports {
 		if p.HostPort > 0 {
 			keys = append(keys, PortKey(p.Proto(), p.HostPort))
 		}
 	}
-	devices, _, _ := req.Spec.PickDevices(s.freeDevices(n), s.accelerators(n, req.Spec))
-	for _, d := range devices {
+	for _, d := range s.devicesFor(n, req.Spec) {
 		keys = append(keys, DeviceKey(d))
 	}
 	if len(keys) > 0 {
@@ -539,13 +542,12 @@ func (s *Site) Take(name string, req *Request) {
 		}
 		s.more[n] = &own
 	}
-	s.touch(n)
 }
 
 // Available gives what is left on a worker.
 func (s *Site) Available(name string) (left spec.Resources, ok bool) {
 	if n := s.find(name); n >= 0 {
-		return spec.FromVector(s.avail[n]), true
+		return spec.FromVector(s.avail.of(n)), true
 	}
 	return left, false
 }
@@ -560,9 +562,11 @@ func (s *Site) Give(name string, req *Request) {
 	if req.Runtime != "" { // the worker may have come to have a cheaper one, or lost it
 		need = req.Need.Add(req.Spec.Overhead(req.Runtime))
 	}
+	left := s.avail.of(n)
 	for i, v := range need.Vector() {
-		s.avail[n][i] += v
+		left[i] += v
 	}
+	s.setLeft(n, left)
 	if x := s.more[n]; x != nil && len(x.ports) > 0 {
 		own := *x
 		own.ports = maps.Clone(x.ports)
@@ -574,5 +578,4 @@ func (s *Site) Give(name string, req *Request) {
 		}
 		s.more[n] = &own
 	}
-	s.touch(n)
 }

@@ -55,7 +55,7 @@ func (s *Site) summarise(b int) {
 		n := b*64 + i
 		s.setLevel(b, i, meanFree(s, n))
 		sum.kinds |= kindBit(s.kindOf[n])
-		a := &s.avail[n]
+		a := s.avail.of(n)
 		for i, v := range a {
 			sum.most[i], sum.least[i] = max(sum.most[i], v), min(sum.least[i], v)
 		}
@@ -80,6 +80,44 @@ func (s *Site) summarise(b int) {
 			sum.leastDraw = min(sum.leastDraw, float32(draw(x.power)))
 		}
 	}
+}
+
+// setLeft changes what is left on a worker, and keeps the summaries above it exact. Only one that had the most or the least of
+// something has its block looked through anew; others at most widen what the summaries say.
+func (s *Site) setLeft(n int, left spec.ResourceVector) {
+	was, block := s.avail.of(n), n/64
+	s.avail.set(n, left)
+	if s.stale[block/superBlocks]>>(block%superBlocks)&1 != 0 {
+		return // it will be
+	}
+	per := [2]float32{s.perUnit[0][n], s.perUnit[1][n]}
+	sum := &s.blocks[block]
+	if !sum.shift(was, left, per) || sum.open > 0 && !s.supers[block/superBlocks].shift(was, left, per) {
+		s.touch(n)
+		return
+	}
+	s.setLevel(block, n%64, meanFree(s, n))
+}
+
+// shift widens a summary by what is left on a worker under it. It gives false where that may have been what bounded it.
+func (sum *summary) shift(was, left spec.ResourceVector, per [2]float32) bool {
+	for i, v := range left {
+		if was[i] == v {
+			continue
+		}
+		if v < was[i] && was[i] == sum.most[i] || v > was[i] && was[i] == sum.least[i] {
+			return false
+		}
+		sum.most[i], sum.least[i] = max(sum.most[i], v), min(sum.least[i], v)
+	}
+	for i, p := range per {
+		before, free := float32(was[i])*p, float32(left[i])*p
+		if free < before && before == sum.mostFree[i] || free > before && before == sum.leastFree[i] {
+			return false
+		}
+		sum.leastFree[i], sum.mostFree[i] = min(sum.leastFree[i], free), max(sum.mostFree[i], free)
+	}
+	return true
 }
 
 func (sum *summary) join(o *summary) {

@@ -245,6 +245,11 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 	if err != nil {
 		return fmt.Errorf("send beats: %w", err)
 	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		conn.Close()
+		return fmt.Errorf("send beats: %w", err)
+	}
 	p := NewPulse(interval, time.Now())
 	s.mu.Lock()
 	s.pulse = p
@@ -259,14 +264,21 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 		now := time.Now()
 		s.mu.Lock()
 		seq, ok := p.Send(now)
-		due, is, deaf, doubt := p.Due(), p.Alive(now), p.Deaf(now), ok && p.Unsure()
+		due, is, deaf, doubt, rtt := p.Due(), p.Alive(now), p.Deaf(now), ok && p.Unsure(), p.rtt
 		s.mu.Unlock()
+		n := 0
 		if ok {
 			kind := byte(kindBeat)
 			if deaf {
 				kind = kindDeaf
 			}
-			if _, err := conn.Write(session.append(nil, kind, seq)); err != nil {
+			out := session.append(nil, kind, seq)
+			if rtt > 0 && rtt <= quickRTT {
+				n, err = quickly(raw, out, in[:], 2*rtt)
+			} else {
+				_, err = conn.Write(out)
+			}
+			if err != nil {
 				s.log.Debug("send a beat", "err", err) // such as a port that is closed; it is tried again
 			}
 		}
@@ -277,12 +289,14 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			was = is
 			alive(is)
 		}
-		if err := conn.SetReadDeadline(due); err != nil {
-			continue // closed: ctx has ended
-		}
-		n, err := conn.Read(in[:])
-		if err != nil {
-			continue // it is time, or an ICMP error came, which says no more than that no answer does
+		// The timer of an answer that has come is not set: one that is put off wakes the process all the same.
+		if n == 0 {
+			if err := conn.SetReadDeadline(due); err != nil {
+				continue // closed: ctx has ended
+			}
+			if n, err = conn.Read(in[:]); err != nil {
+				continue // it is time, or an ICMP error came, which says no more than that no answer does
+			}
 		}
 		kind, id, answered, err := parse(in[:n])
 		if err != nil || kind != kindAnswer || id != session.ID || !session.valid(in[:n]) {

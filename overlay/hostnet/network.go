@@ -3,6 +3,7 @@
 package hostnet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -19,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/wire"
 )
@@ -47,6 +50,8 @@ type Network struct {
 	share   int            // of the kernel's table of connections, for each address; 0: not known
 	overlay *Overlay       // nil: instances have addresses of the subnet
 	routed  []netip.Prefix // blocks that lead to the bridge
+
+	counters files.Kept // of the host's devices
 
 	closing chan struct{} // closed by Close
 	reapers sync.WaitGroup
@@ -106,6 +111,7 @@ func (n *Network) Close() error {
 		n.reapers.Wait()
 		n.nl.Close()
 		n.host.Close()
+		_ = n.counters.Close() // only read
 	}
 	return nil
 }
@@ -267,25 +273,54 @@ func (n *Network) known() []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// Stats reads an attachment's counters.
-func (n *Network) Stats(id string) (Stats, error) {
+// Stats reads the counters of all attachments at once.
+func (n *Network) Stats() (map[string]Stats, error) {
 	if err := n.lock(context.Background()); err != nil {
-		return Stats{}, err
+		return nil, err
 	}
 	defer func() { <-n.busy }()
-	if _, ok := n.state.Addrs[id]; !ok {
-		return Stats{}, fmt.Errorf("attachment %s does not exist", id)
+	if !n.counters.Open() {
+		err := kernel.In(n.host, func() (err error) {
+			n.counters, err = files.Keep("/proc/thread-self/net/dev")
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("counters of the network: %w", err)
+		}
 	}
-	l, err := n.nl.LinkByName(n.link(id))
+	var buf [4 << 10]byte
+	text, err := n.counters.Read(buf[:])
 	if err != nil {
-		return Stats{}, fmt.Errorf("attachment %s: %w", id, err)
+		return nil, fmt.Errorf("counters of the network: %w", err)
 	}
-	s := l.Attrs().Statistics
-	if s == nil {
-		return Stats{}, fmt.Errorf("attachment %s: the kernel gives no counters", id)
+	devices := parseDevices(text)
+	out := map[string]Stats{}
+	for id := range n.state.Addrs {
+		if s, ok := devices[n.link(id)]; ok {
+			out[id] = s
+		}
 	}
-	// What the host's end sends is what the instance receives.
-	return Stats{RxBytes: skerry.Bytes(s.TxBytes), TxBytes: skerry.Bytes(s.RxBytes), RxPackets: s.TxPackets, TxPackets: s.RxPackets}, nil
+	return out, nil
+}
+
+// parseDevices reads lines "NAME: BYTES PACKETS ...", eight columns of what was received and eight of what was sent. What the
+// host's end of a cable sends is what the instance receives.
+func parseDevices(text []byte) map[string]Stats {
+	out := map[string]Stats{}
+	for line := range bytes.Lines(text) {
+		name, rest, ok := bytes.Cut(line, []byte(":"))
+		columns := bytes.Fields(rest)
+		if !ok || len(columns) < 10 {
+			continue
+		}
+		number := func(i int) uint64 {
+			v, _ := strconv.ParseUint(string(columns[i]), 10, 64)
+			return v
+		}
+		out[string(bytes.TrimSpace(name))] = Stats{RxBytes: skerry.Bytes(number(8)), RxPackets: number(9), TxBytes: skerry.Bytes(number(0)),
+			TxPackets: number(1)}
+	}
+	return out
 }
 
 // CleanUp takes down everything of the worker, also what a crashed agent left, and forgets the addresses.

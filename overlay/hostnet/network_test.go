@@ -48,12 +48,26 @@ func TestInstancesReachEachOther(t *testing.T) {
 	if from, err := dial(nsA, "tcp4", remoteIP+":9000"); err != nil || from.String() != hostIP {
 		t.Errorf("seen outside as %s, %v", from, err)
 	}
-	st, err := n.Stats("a")
-	if err != nil || st.RxBytes <= 0 || st.TxBytes <= 0 || st.RxPackets == 0 || st.TxPackets == 0 {
-		t.Errorf("%+v, %v", st, err)
+	// As the kernel tells of one device by netlink.
+	stats, err := n.Stats()
+	must(t, err)
+	for id := range as {
+		l, err := n.nl.LinkByName(n.link(id))
+		must(t, err)
+		want := l.Attrs().Statistics
+		if st := stats[id]; st.RxBytes <= 0 || st.TxBytes <= 0 || uint64(st.RxBytes) > want.TxBytes || uint64(st.TxBytes) > want.RxBytes ||
+			st.RxPackets == 0 || st.RxPackets > want.TxPackets || st.TxPackets == 0 || st.TxPackets > want.RxPackets {
+			t.Errorf("%s: %+v, then by netlink %+v", id, st, want)
+		}
 	}
-	if _, err := n.Stats("z"); err == nil {
-		t.Error("counters of nobody")
+	serve(t, nsA, ":81")
+	if _, err := dial(nsB, "tcp4", a.Addresses[0].Addr().String()+":81"); err != nil {
+		t.Error(err)
+	}
+	later, err := n.Stats()
+	must(t, err)
+	if was, is := stats["a"], later["a"]; is.RxPackets <= was.RxPackets || is.TxPackets <= was.TxPackets || is.RxBytes <= was.RxBytes || len(later) != 2 {
+		t.Errorf("%+v, and after a connection %+v; %d attachments", was, is, len(later))
 	}
 }
 

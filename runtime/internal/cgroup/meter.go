@@ -26,6 +26,8 @@ type Meter struct {
 	// files are the group's, each closed until it is first read, and where there is none.
 	files  [meterFiles]files.Kept
 	closed bool // keeps nothing any more
+	// last is the last reading, of version 1; At is zero before.
+	last runtime.Stats
 }
 
 // What a meter reads. Version 1 has a file for each; in version 2, cpuFile says what throttleFile does.
@@ -82,6 +84,7 @@ func (m *Meter) Close() {
 }
 
 func (m *Meter) rest() {
+	m.last = runtime.Stats{}
 	for i := range m.files {
 		if f := &m.files[i]; f.Open() {
 			_ = f.Close() // only read
@@ -171,8 +174,8 @@ func (m *Meter) keeps(n int) bool {
 
 func (r *reading) number(n int) uint64 { return number(r.text(n)) }
 
-func (r *reading) stats(now time.Time) runtime.Stats {
-	use := runtime.Stats{At: now}
+func (r *reading) stats(now time.Time) (use runtime.Stats) {
+	use = runtime.Stats{At: now}
 	inactive, oom := "total_inactive_file", "oom_kill"
 	if r.m.g.t.unified {
 		cpu := r.text(cpuFile)
@@ -184,15 +187,26 @@ func (r *reading) stats(now time.Time) runtime.Stats {
 		use.DiskRead, use.DiskWrite = parseIOStat(r.text(ioFile))
 		inactive = "inactive_file"
 	} else {
-		use.CPU = time.Duration(r.number(cpuFile))
-		use.Waiting = runDelay(r.text(waitFile))
-		cpu := r.text(throttleFile)
-		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
-		use.Throttled = time.Duration(value(cpu, "throttled_time"))
+		use.CPU, use.Memory = time.Duration(r.number(cpuFile)), skerry.Bytes(r.number(memoryFile))
 		if n := r.number(limitFile); n < noLimit {
 			use.MemoryLimit = skerry.Bytes(n)
 		}
 		use.DiskRead, use.DiskWrite = parseBlkio(r.text(ioFile))
+		if last := &r.m.last; !last.At.IsZero() && use.CPU == last.CPU && use.Memory == last.Memory {
+			// Nothing ran: no thread began, ended, or came off a queue, at which the kernel counts how long it was there.
+			same := *last
+			same.At, same.MemoryLimit, same.DiskRead, same.DiskWrite = now, use.MemoryLimit, use.DiskRead, use.DiskWrite
+			return same
+		}
+		use.Waiting = runDelay(r.text(waitFile))
+		cpu := r.text(throttleFile)
+		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
+		use.Throttled = time.Duration(value(cpu, "throttled_time"))
+		defer func() {
+			if r.m.last = use; r.short != nil || r.stale { // there is more than was read
+				r.m.last = runtime.Stats{}
+			}
+		}()
 	}
 	use.Memory, use.MemoryPeak = skerry.Bytes(r.number(memoryFile)), skerry.Bytes(r.number(peakFile))
 	use.MemoryWorkingSet = max(0, use.Memory-skerry.Bytes(value(r.text(memoryStatFile), inactive)))
