@@ -114,6 +114,25 @@ var lacks = []lack{
 		RuntimeWasm:      "a module has no other processes; probe by http or tcp",
 		RuntimeUnikernel: "it has no other processes; probe by http or tcp",
 		RuntimeVM:        "there is no agent of ours in its system; probe by http or tcp"}},
+	{"commands run before the end", inContainers("preStop.exec", hasHook), map[string]string{
+		RuntimeWasm:      "a module has no other processes; ask by http",
+		RuntimeUnikernel: "it has no other processes; ask by http",
+		RuntimeVM:        "there is no agent of ours in its system; ask by http"}},
+	{"hostname", func(s *ServiceSpec) string {
+		if s.Hostname != "" {
+			return "hostname"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeWasm: "WASI does not know the name of its machine", RuntimeUnikernel: "it is a kernel, which names itself"}},
+	{"hosts file of its own", func(s *ServiceSpec) string {
+		if len(s.ExtraHosts) > 0 {
+			return "extraHosts"
+		}
+		return ""
+	}, map[string]string{
+		RuntimeNative: "a process sees the host's", RuntimeWasm: "a module looks up no names", RuntimeUnikernel: "it has no files but its own",
+		RuntimeVM: "the system on its disk has its own; tell it by machine.userData"}},
 	{"service ports", servicePortLack, map[string]string{
 		RuntimeGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
 		runtimeSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",

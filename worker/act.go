@@ -281,7 +281,7 @@ func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
 		s.mu.Lock()
 		s.doubts.ending(h.ID)
 		s.mu.Unlock()
-		err = d.Stop(ctx, h, a.Grace)
+		err = d.Stop(ctx, h, s.preStop(ctx, d, h, a))
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrNotFound) {
 		s.opt.Log.Warn("stop", "instance", string(a.ID), "container", a.Name, "err", err)

@@ -38,6 +38,7 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 		case "volume":
 			how := mount.sub("volume")
 			uncopied := how.flag("nocopy", "as always: what the image has at that place is not copied")
+			part := how.part("subpath", how.text("subpath", "mounts: subPath"))
 			how.nothingLike(nil)
 			if source == "" {
 				source = strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
@@ -57,7 +58,7 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 			} else {
 				mount.approx("", "volumes: local, at %s; it is empty at first: what the image has there is not copied", target)
 			}
-			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
+			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, SubPath: part, ReadOnly: readOnly})
 		case "tmpfs":
 			v := &spec.EmptyVolume{Memory: true}
 			how := mount.sub("tmpfs")
