@@ -13,14 +13,15 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// preStop does what a service wants done before a container is asked to end, and gives what is left of its grace. A container that ends
-// meanwhile ends the hook.
-func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle, stop core.StopContainer) time.Duration {
+// preStop does what a service wants done before a container is asked to end. It gives what is left of its grace, and what went wrong. A
+// container that ends meanwhile ends the hook.
+func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle, stop core.StopContainer) (left time.Duration, err error) {
 	if stop.PreStop == nil || stop.Grace <= 0 {
-		return stop.Grace
+		return stop.Grace, nil
 	}
 	begin := time.Now()
 	hook, cancel := context.WithTimeout(ctx, stop.Grace)
+	defer cancel()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -28,22 +29,18 @@ func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle
 			cancel()
 		}
 	}()
-	err := s.runHook(hook, stop)
-	late := errors.Is(hook.Err(), context.DeadlineExceeded)
-	gone := hook.Err() != nil && !late
-	cancel()
-	<-ended
+	err = s.runHook(hook, stop)
 	switch {
-	case gone:
-	case late:
+	case errors.Is(hook.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("preStop was not done within terminationGrace, %s", stop.Grace)
+	case hook.Err() != nil: // it ended, or the agent does
+		err = nil
 	case err != nil:
 		err = fmt.Errorf("preStop: %w", err)
 	}
-	if err != nil && !gone {
-		s.Post(core.HookFailed{ID: stop.ID, Name: stop.Name, Text: err.Error()})
-	}
-	return max(0, stop.Grace-time.Since(begin))
+	cancel()
+	<-ended
+	return max(0, stop.Grace-time.Since(begin)), err
 }
 
 func (s *Server) runHook(ctx context.Context, stop core.StopContainer) error {

@@ -38,6 +38,10 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 		case "volume":
 			how := mount.sub("volume")
 			uncopied := how.flag("nocopy", "as always: what the image has at that place is not copied")
+			if label := mount.sub("bind"); label.m != nil {
+				label.without("selinux", "left out: a worker labels what it mounts")
+				label.nothingLike(nil)
+			}
 			part := how.part("subpath", how.text("subpath", "mounts: subPath"))
 			how.nothingLike(nil)
 			if source == "" {
@@ -128,19 +132,23 @@ func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target s
 		mount.approx("source", "volumes: local; a directory on the worker in place of one here, empty at first")
 		name := volume(filepath.Base(source), spec.Volume{Local: &spec.LocalVolume{}})
 		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target})
-	case fi.IsDir() && !readOnly:
-		mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image, or mount it read-only",
-			filepath.Base(source))
 	default:
 		files, why := conv.configFiles(source, target)
+		if why != "" && fi.IsDir() && !readOnly {
+			mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image (%s)", filepath.Base(source), why)
+			return
+		}
 		if why != "" {
 			mount.refuse("source", "%s", why)
 			return
 		}
 		svc.Config = append(svc.Config, files...)
-		if readOnly {
+		switch {
+		case readOnly:
 			mount.kept("source", "config: a copy, taken now")
-		} else {
+		case fi.IsDir():
+			mount.approx("source", "config: copies, taken now, that the program cannot change; what it adds ends with the instance")
+		default:
 			mount.approx("source", "config: a copy, taken now, that the program cannot write to")
 		}
 	}
