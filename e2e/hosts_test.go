@@ -39,7 +39,7 @@ func TestHostsHooksAndParts(t *testing.T) {
 			return false
 		}
 		for _, i := range list {
-			if i.Service.Service == "web" && i.Phase == skerry.PhaseRunning && i.ID != id {
+			if strings.HasPrefix(string(i.ID), "web-") && i.Phase == skerry.PhaseRunning && i.ID != id {
 				id = i.ID
 				return true
 			}

@@ -41,7 +41,7 @@ type compose struct {
 	*Result
 	dir     string
 	labels  map[string]string   // names of services here, by those in the file
-	volumes map[string][]string // who mounts a named volume
+	volumes map[string][]sharer // who mounts a named volume, or a directory of this machine
 	private map[string]bool     // networks that lead nowhere else
 	aliases map[string][]string // further names of services, by their names here
 	jobs    map[string]bool     // services whose success others wait for
@@ -53,7 +53,7 @@ type compose struct {
 // Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	conv := &compose{Result: newResult(FormatCompose),
-		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]string{}, private: map[string]bool{}, aliases: map[string][]string{}, jobs: map[string]bool{}}
+		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{}, aliases: map[string][]string{}, jobs: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
 		dir = "/"
@@ -116,6 +116,7 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 		svc := &conv.App.Spec.Services[i]
 		svc.Aliases = conv.aliases[svc.Name]
 	}
+	conv.together()
 	conv.sharedVolumes(top)
 	top.nothingLike(nil)
 	var tree yaml.Node

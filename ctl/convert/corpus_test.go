@@ -79,8 +79,8 @@ func TestComposeCorpus(t *testing.T) {
 	if total["application"] < 60 {
 		t.Errorf("there are %d applications", total["application"])
 	}
-	if 4*converted["application"] < 3*total["application"] {
-		t.Errorf("%d of %d applications are converted without a refusal; at least 75 %% have to be", converted["application"],
+	if 5*converted["application"] < 4*total["application"] {
+		t.Errorf("%d of %d applications are converted without a refusal; at least 80 %% have to be", converted["application"],
 			total["application"])
 	}
 }
