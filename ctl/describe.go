@@ -128,6 +128,9 @@ func (a *app) describeApp(ctx context.Context, client *api.Client, out io.Writer
 	for _, s := range v.Services {
 		describeService(out, &v, &s, insts, now)
 	}
+	for i := range v.Aliases {
+		describeAlias(out, &v, &v.Aliases[i])
+	}
 	return describeEvents(ctx, client, out, api.EventFilter{Namespace: key.Namespace, App: key.Name, Limit: 200}, service, now)
 }
 
@@ -157,6 +160,30 @@ func ingressText(g *view.IngressView) string {
 		out += "; " + strings.Join(g.Problems, "; ")
 	}
 	return out
+}
+
+func describeAlias(out io.Writer, shown *view.AppView, alias *wire.NetworkService) {
+	fmt.Fprintf(out, "\nAlias %s:\n", alias.Name)
+	pairs := newPairs(out)
+	var leads []string
+	for _, k := range alias.Leads {
+		leads = append(leads, k.Service)
+	}
+	pairs.add("  Leads to", strings.Join(leads, ", "))
+	pairs.add("  Names", fmt.Sprintf("%s; any.POLICY.%s.default.%s.%s", alias.Name, alias.Name, shown.Key.Name, shown.Key.Namespace))
+	pairs.add("  Addresses", policiesText(alias))
+	pairs.flush()
+}
+
+// policiesText lists the addresses of policies.
+func policiesText(service *wire.NetworkService) string {
+	var at []string
+	for _, b := range spec.Balances() {
+		if a := service.Address(b); a.IsValid() {
+			at = append(at, fmt.Sprintf("%s %s", a, b))
+		}
+	}
+	return strings.Join(at, ", ")
 }
 
 func describeService(out io.Writer, shown *view.AppView, service *view.ServiceView, insts []wire.Instance, now time.Time) {
@@ -194,14 +221,8 @@ func describeService(out io.Writer, shown *view.AppView, service *view.ServiceVi
 	}
 	if n := service.Addresses; n != nil {
 		pairs.add("  Names", fmt.Sprintf("%s; any.POLICY.%s.default.%s.%s", service.Name, service.Name, shown.Key.Name, shown.Key.Namespace))
+		pairs.add("  Addresses", policiesText(n))
 		var at []string
-		for _, b := range spec.Balances() {
-			if a := n.Address(b); a.IsValid() {
-				at = append(at, fmt.Sprintf("%s %s", a, b))
-			}
-		}
-		pairs.add("  Addresses", strings.Join(at, ", "))
-		at = nil
 		for i, a := range n.Instances[:min(len(n.Instances), 8)] {
 			at = append(at, fmt.Sprintf("%s (%d)", a, i))
 		}

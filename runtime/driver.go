@@ -155,6 +155,7 @@ const (
 	AbilityUser         Ability = "user"
 	AbilityDir          Ability = "working-directory"
 	AbilityUlimits      Ability = "ulimits"
+	AbilityHosts        Ability = "hosts" // a hosts file of its own
 	AbilitySignals      Ability = "signals"
 	AbilityHandler      Ability = "http-handler"
 	AbilityUserNS       Ability = spec.AbilityUserNS

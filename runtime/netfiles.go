@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -27,14 +28,31 @@ func ResolvConf(a *wire.Attachment) string {
 	return b.String()
 }
 
-// Hosts is the hosts file of an instance on a network.
-func Hosts(a *wire.Attachment, hostname string) string {
+// Hosts is the hosts file of an instance on a network, or on none: its own name, by its first label, too, and further lines.
+func Hosts(a *wire.Attachment, hostname string, extra []spec.HostEntry) string {
 	var b strings.Builder
 	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
-	if hostname != "" {
-		for _, p := range a.Addresses {
-			fmt.Fprintf(&b, "%s %s\n", p.Addr(), hostname)
+	if hostname != "" && a != nil {
+		names := hostname
+		if short, _, dotted := strings.Cut(hostname, "."); dotted {
+			names += " " + short
 		}
+		for _, p := range a.Addresses {
+			fmt.Fprintf(&b, "%s %s\n", p.Addr(), names)
+		}
+	}
+	return HostLines(b.String(), extra)
+}
+
+// HostLines adds lines to a hosts file.
+func HostLines(file string, extra []spec.HostEntry) string {
+	var b strings.Builder
+	b.WriteString(file)
+	if file != "" && !strings.HasSuffix(file, "\n") {
+		b.WriteByte('\n')
+	}
+	for _, entry := range extra {
+		fmt.Fprintf(&b, "%s %s\n", entry.Address, strings.Join(entry.Names, " "))
 	}
 	return b.String()
 }

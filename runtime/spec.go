@@ -32,7 +32,9 @@ type Spec struct {
 	// for oci, the agent's user for native.
 	User     string
 	Hostname string
-	Mounts   []Mount
+	// ExtraHosts are further lines of the hosts file. A driver that makes none refuses them.
+	ExtraHosts []spec.HostEntry
+	Mounts     []Mount
 
 	Resources Resources
 	Ulimits   []Ulimit

@@ -71,10 +71,10 @@ func TestNetworkFiles(t *testing.T) {
 	if got := ResolvConf(a); !strings.HasPrefix(got, "#") {
 		t.Error(got)
 	}
-	if got := Hosts(a, ""); strings.Contains(got, "10.31") {
+	if got := Hosts(a, "", nil); strings.Contains(got, "10.31") {
 		t.Error(got)
 	}
-	if got := Hosts(a, "web"); !strings.HasSuffix(got, "10.31.0.2 web\n") {
+	if got := Hosts(a, "web", nil); !strings.HasSuffix(got, "10.31.0.2 web\n") {
 		t.Error(got)
 	}
 }

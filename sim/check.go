@@ -199,7 +199,7 @@ func (k *checker) parent(n *Node, p *members.Parent) {
 // directory checks that the service addresses of an application are different.
 func (k *checker) directory(n *Node, net *wire.AppNetwork) {
 	seen := map[netip.Addr]string{}
-	for _, s := range net.Services {
+	for s := range net.Addressed() {
 		for _, a := range append([]netip.Addr{s.RoundRobin, s.Closest, s.LeastLoaded}, s.Instances...) {
 			if !a.IsValid() {
 				continue

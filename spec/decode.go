@@ -68,7 +68,7 @@ func DecodeApplication(data []byte) (*Application, error) {
 		return nil, invalid("the manifest is not valid", problems)
 	}
 	for i := range app.Spec.Services {
-		app.Spec.Services[i].Platforms, app.Spec.Services[i].Pinned = nil, nil // the server finds out; an application that was printed has them
+		app.Spec.Services[i].withoutServers() // an application that was printed has them
 	}
 	return &app, nil
 }

@@ -23,6 +23,9 @@ func (a *Application) SetDefaults() {
 			x.setDefaults()
 		}
 		a.Spec.Services[i].setDefaults()
+		for j := range a.Spec.Services[i].StartAfter {
+			a.Spec.Services[i].StartAfter[j].setDefaults(&a.Spec)
+		}
 	}
 }
 
@@ -154,14 +157,14 @@ func (s *ServiceSpec) Revision() string {
 	t := *s
 	t.Replicas, t.Scale, t.Update, t.Job, t.Cron = nil, nil, UpdateSpec{}, nil, nil
 	// Ways to a service are no part of its instances.
-	t.Addresses, t.Export, t.Ingress = nil, nil, nil
+	t.Addresses, t.Export, t.Ingress, t.Aliases, t.Needs = nil, nil, nil, nil, nil
 	// How hard to look for a place, and how soon for a better one, does not make an instance another.
 	t.Placement.Rigidness, t.Placement.ConvergenceTime, t.Placement.Priority = nil, nil, 0
 	t.Links = slices.Clone(t.Links)
 	for i := range t.Links {
 		t.Links[i].Rigidness, t.Links[i].ConvergenceTime = nil, nil
 	}
-	t.Description = ""
+	t.Description, t.StartAfter = "", nil
 	t.Snapshots = nil // a copy is made beside the instance
 	t.Platforms = nil // follows from the images
 	t.Volumes = withoutReclaim(t.Volumes)

@@ -5,16 +5,22 @@ import "slices"
 // Features of manifests that came after the first agents. A worker's agent reports those that it honours, because it would leave out
 // in silence what it does not know; a service goes only to workers that honour all of its features. The names are those of the fields.
 const (
+	FeatureAliases     = "aliases"
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
+	FeatureExtraHosts  = "extraHosts"
+	FeatureHostname    = "hostname"
+	FeaturePreStop     = "preStop"
 	FeatureServicePort = "servicePort"
+	FeatureSubPath     = "subPath"
 	FeatureSysctls     = "sysctls"
 	FeatureUlimits     = "ulimits"
 )
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureEnvFields, FeatureEnvSecrets, FeatureServicePort, FeatureSysctls, FeatureUlimits}
+	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostname, FeaturePreStop,
+		FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -22,7 +28,10 @@ const MaxFeatures = 64
 
 // FeaturesOf lists what a service needs of an agent beyond what the first ones did, sorted.
 func FeaturesOf(s *ServiceSpec) []string {
-	var out []string
+	out := slices.Clone(s.Needs)
+	if len(s.Aliases) > 0 {
+		out = append(out, FeatureAliases)
+	}
 	for container := range containersOf(s) {
 		if len(container.EnvFields) > 0 {
 			out = append(out, FeatureEnvFields)
@@ -30,12 +39,24 @@ func FeaturesOf(s *ServiceSpec) []string {
 		if len(container.EnvSecrets) > 0 {
 			out = append(out, FeatureEnvSecrets)
 		}
+		if container.PreStop != nil {
+			out = append(out, FeaturePreStop)
+		}
 		if len(container.Sysctls) > 0 {
 			out = append(out, FeatureSysctls)
 		}
 		if len(container.Ulimits) > 0 {
 			out = append(out, FeatureUlimits)
 		}
+	}
+	if s.Hostname != "" {
+		out = append(out, FeatureHostname)
+	}
+	if len(s.ExtraHosts) > 0 {
+		out = append(out, FeatureExtraHosts)
+	}
+	if subPathIn(s) != "" {
+		out = append(out, FeatureSubPath)
 	}
 	if len(ServicePortsOf(s)) > 0 {
 		out = append(out, FeatureServicePort)

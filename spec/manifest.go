@@ -104,6 +104,8 @@ const (
 type ServiceSpec struct {
 	Name   string            `json:"name" doc:"Name, unique within the application; a DNS label." pattern:"name"`
 	Labels map[string]string `json:"labels,omitempty" doc:"Labels for selection."`
+	// Ways to a service are no part of its instances.
+	Aliases []string `json:"aliases,omitempty" doc:"Further names of the service within its application. Several services may have the same one: it then leads to the instances of all of them, such as of two versions or of replicas that differ. Changing them restarts nothing."`
 	// Description is for people, and no part of what an instance runs.
 	Description string     `json:"description,omitempty" doc:"What the service is, in a few words for people; at most 1,000 bytes. Changing it restarts nothing."`
 	Mode        Mode       `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
@@ -123,6 +125,8 @@ type ServiceSpec struct {
 	Pinned    map[string]string `json:"pinned,omitempty" readonly:"true" doc:"Digest of each of its images, resolved when it was applied. It is part of the version. The server fills it in and ignores the manifest's value."`
 	Platforms []string          `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, if their registry could be asked. The server fills it in and ignores the manifest's value."`
 
+	Needs []string `json:"needs,omitempty" readonly:"true" doc:"What agents must know for the service because of its application, such as aliases. The server fills it in and ignores the manifest's value."`
+
 	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors)."`
 	Machine  *Machine        `json:"machine,omitempty" doc:"Configuration of a machine of runtime vm."`
 	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after another, to completion, before the main one starts."`
@@ -132,8 +136,13 @@ type ServiceSpec struct {
 	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance."`
 	Secrets  []SecretUse     `json:"secrets,omitempty" doc:"Secrets of the namespace; their files appear in every container of an instance, in memory."`
 
-	Ports []Port `json:"ports,omitempty" doc:"Ports that the service listens on."`
+	Ports      []Port      `json:"ports,omitempty" doc:"Ports that the service listens on."`
+	Hostname   string      `json:"hostname,omitempty" doc:"Name that the containers of an instance have for themselves; it may have dots. Others do not find them by it. Default: the instance's ID."`
+	ExtraHosts []HostEntry `json:"extraHosts,omitempty" doc:"Further lines of the hosts file of each container. They precede the names of services, and those outside."`
+
 	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their service addresses, or without the overlay the endpoints of their ready instances, are kept up to date in the file named by SKERRY_ENDPOINTS."`
+
+	StartAfter []StartAfter `json:"startAfter,omitempty" doc:"Services for which a version of this one, or the run of a job, waits before its first instance starts; an update waits in the same way, and the old version serves meanwhile. Instances that are replaced later wait for nobody. Changing it restarts nothing."`
 
 	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, or their IPv6 addresses in fd30:5ce7::/96, unique within the application. Default: assigned."`
 	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`
@@ -172,6 +181,7 @@ type Container struct {
 	Ulimits    map[string]Ulimit     `json:"ulimits,omitempty" doc:"Resource limits by name: as, core, cpu, data, fsize, memlock, nofile, nproc, stack. Default: those of the worker's service."`
 	Sysctls    map[string]string     `json:"sysctls,omitempty" doc:"Kernel parameters of the instance's own network and IPC namespaces, such as net.core.somaxconn. Those of the whole machine are refused."`
 	TTY        bool                  `json:"tty,omitempty" doc:"Give the program a terminal."`
+	PreStop    *Hook                 `json:"preStop,omitempty" doc:"What is done before the container is asked to end, within the service's terminationGrace. If it fails, or is not done in time, the container ends all the same. It is not done for a program that ends by itself, or whose machine dies, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none."`
 }
 
 // Wasm says how a WebAssembly module is run.
@@ -239,6 +249,7 @@ type HostVolume struct {
 type Mount struct {
 	Volume   string `json:"volume" doc:"Name of the volume."`
 	Path     string `json:"path" doc:"Absolute path in the container."`
+	SubPath  string `json:"subPath,omitempty" doc:"File or directory of the volume that is mounted in place of its root, such as data/web. A directory that is missing in an empty or local volume is made. Links that lead out of the volume are refused."`
 	ReadOnly bool   `json:"readOnly,omitempty" doc:"Refuse writes."`
 }
 

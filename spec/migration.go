@@ -25,6 +25,8 @@ func (c *checker) migration(path string, service *ServiceSpec) {
 		refuse("has devices of its worker")
 	case service.KeepsData():
 		refuse("keeps data in local volumes of its worker")
+	case subPathIn(service) != "":
+		refuse("mounts a part of a volume")
 	case len(service.HostPaths()) > 0:
 		refuse("keeps data at " + service.HostPaths()[0] + " of its worker")
 	}

@@ -117,6 +117,25 @@ var lacks = []lack{
 		rowWasm:      "a module has no other processes; probe by http or tcp",
 		rowUnikernel: "it has no other processes; probe by http or tcp",
 		rowVM:        "there is no agent of ours in its system; probe by http or tcp"}},
+	{"commands run before the end", inContainers("preStop.exec", hasHook), reasons{
+		rowWasm:      "a module has no other processes; ask by http",
+		rowUnikernel: "it has no other processes; ask by http",
+		rowVM:        "there is no agent of ours in its system; ask by http"}},
+	{"hostname", func(s *ServiceSpec) string {
+		if s.Hostname != "" {
+			return "hostname"
+		}
+		return ""
+	}, reasons{
+		rowWasm: "WASI does not know the name of its machine", rowUnikernel: "it is a kernel, which names itself"}},
+	{"hosts file of its own", func(s *ServiceSpec) string {
+		if len(s.ExtraHosts) > 0 {
+			return "extraHosts"
+		}
+		return ""
+	}, reasons{
+		rowNative: "a process sees the host's", rowWasm: "a module looks up no names", rowUnikernel: "it has no files but its own",
+		rowVM: "the system on its disk has its own; tell it by machine.userData"}},
 	{"service ports", servicePortLack, reasons{
 		rowGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
 		rowSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",

@@ -109,6 +109,8 @@ func (a *Application) Validate() error {
 		c.egress(p+".egress", s.Egress)
 	}
 	c.overlays(a.Spec.Services)
+	c.aliases(&a.Spec)
+	c.startAfter(&a.Spec)
 	c.imports(a.Spec.Imports)
 	if len(c.problems) > 0 {
 		return invalid("the manifest is not valid", c.problems)
@@ -157,6 +159,9 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 			}
 			names[list[i].Name] = true
 			c.container(cp, &list[i].Container, s)
+			if kind == "init" && list[i].PreStop != nil {
+				c.add(cp+".preStop", "leave it out", "an init container ends by itself")
+			}
 			if list[i].Image == "" && s.Runtime != "native" {
 				c.add(cp+".image", "", "an image is missing")
 			}
@@ -170,6 +175,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.devices(p, s)
 	c.secrets(p, s)
 	c.ports(p, s)
+	c.hosts(p, s)
 	for i, l := range s.Links {
 		lp := fmt.Sprintf("%s.links[%d]", p, i)
 		if l.Service == s.Name {
@@ -322,6 +328,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 	}
 	c.lateEnv(p, k, s)
 	c.kernel(p, k)
+	c.preStop(p+".preStop", k.PreStop, s)
 	for i, a := range append(slices.Clone(k.Command), k.Args...) {
 		if strings.ContainsRune(a, 0) {
 			c.add(p+".command", "", "argument %d holds a zero byte", i)
@@ -337,6 +344,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 			c.add(mp+".volume", "volumes are listed under the service's volumes", "there is no volume %q", m.Volume)
 		}
 		c.absolute(mp+".path", m.Path)
+		c.subPath(mp+".subPath", m.SubPath)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func (a *Application) WithoutDefaults() *Application {
 	full := a.clone()
 	for i := range full.Spec.Services {
-		full.Spec.Services[i].Platforms, full.Spec.Services[i].Pinned = nil, nil
+		full.Spec.Services[i].withoutServers()
 	}
 	short := full.clone()
 	if short.Metadata.Namespace == DefaultNamespace {
@@ -30,6 +30,9 @@ func (a *Application) WithoutDefaults() *Application {
 	}
 	return short
 }
+
+// withoutServers empties what the server finds out.
+func (s *ServiceSpec) withoutServers() { s.Platforms, s.Pinned, s.Needs = nil, nil, nil }
 
 // shorten empties each field of v, or of what is in it, that may be empty.
 func shorten(value reflect.Value, same func() bool) {

@@ -29,6 +29,8 @@ type AppView struct {
 	Reason    string            `json:"reason,omitempty" doc:"Why the actual state differs from the desired one, as a code and a text."`
 	Network   wire.NetworkID    `json:"network,omitempty" doc:"Overlay network of its services."`
 	Services  []ServiceView     `json:"services"`
+	// Aliases are names that lead to the instances of several of its services, with their addresses.
+	Aliases []wire.NetworkService `json:"aliases,omitempty" doc:"Names that lead to the instances of all services that have them (leads)."`
 	// Amended is how the site that tells this has changed it while the root is away.
 	Amended  *wire.AmendmentView `json:"amended,omitempty" doc:"Overrides made at this site while the root is unreachable. The root decides on them once it is back."`
 	Manifest *spec.Application   `json:"manifest,omitempty"`

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"skerry.dev/skerry"
@@ -91,6 +93,8 @@ type AppNetwork struct {
 	Certificates []IngressCertificate `json:"-" cbor:"5,keyasint,omitempty"`
 	// Authority signs the certificates of ingresses with TLSSelf. Nil: none has it, or the root speaks.
 	Authority *IngressCertificate `json:"-" cbor:"6,keyasint,omitempty"`
+	// Aliases are names that lead to the instances of several services, with addresses of their own.
+	Aliases []NetworkService `json:"aliases,omitempty" cbor:"7,keyasint,omitempty"`
 }
 
 // NetworkService is one service with its service addresses in a network.
@@ -115,6 +119,8 @@ type NetworkService struct {
 	Ingress []spec.Ingress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
 	// Sleeps: it may have no instance; what comes by an ingress then waits for one to start.
 	Sleeps bool `json:"sleeps,omitempty" cbor:"13,keyasint,omitempty"`
+	// Leads are the services whose instances an alias leads to, in whatever application they are. A service leads to its own.
+	Leads []skerry.ServiceKey `json:"leads,omitempty" cbor:"14,keyasint,omitempty"`
 }
 
 // Address gives the service address of a policy.
@@ -136,6 +142,59 @@ func (n *AppNetwork) Real(s *NetworkService) skerry.ServiceKey {
 		return s.Of
 	}
 	return skerry.ServiceKey{App: n.App, Service: s.Name}
+}
+
+// Addressed lists all that has service addresses: the services, and then the aliases.
+func (n *AppNetwork) Addressed() iter.Seq[*NetworkService] {
+	return func(yield func(*NetworkService) bool) {
+		for _, list := range [][]NetworkService{n.Services, n.Aliases} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Alias finds an alias of the application itself, or gives nil.
+func (n *AppNetwork) Alias(name string) *NetworkService {
+	for i := range n.Aliases {
+		if s := &n.Aliases[i]; s.Name == name && s.Of == (skerry.ServiceKey{}) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Ends gives the services whose instances the addresses of a service, or of an alias, lead to.
+func (n *AppNetwork) Ends(s *NetworkService) []skerry.ServiceKey {
+	if len(s.Leads) > 0 {
+		return s.Leads
+	}
+	return []skerry.ServiceKey{n.Real(s)}
+}
+
+// EnteredBy gives where a way in to a service leads, and the port there; 0: there is none. That is the service itself, or its alias that
+// the way in names.
+func (n *AppNetwork) EnteredBy(s *NetworkService, way *spec.Ingress) (to *NetworkService, number int) {
+	port, ok := way.Port.Find(s.Ports)
+	alias := n.Alias(way.Alias)
+	switch {
+	case !ok:
+		return s, 0
+	case way.Alias == "":
+		return s, port.Port
+	case alias == nil:
+		return s, 0
+	}
+	var all [][]spec.Port
+	for i := range n.Services {
+		if slices.Contains(alias.Leads, n.Real(&n.Services[i])) {
+			all = append(all, n.Services[i].Ports)
+		}
+	}
+	return alias, spec.CommonPort(port, all...)
 }
 
 // WantKey is the key of a Want in the observed set of a worker, or of a site.

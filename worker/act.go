@@ -281,7 +281,11 @@ func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
 		s.mu.Lock()
 		s.doubts.ending(h.ID)
 		s.mu.Unlock()
-		err = d.Stop(ctx, h, a.Grace)
+		left, hook := s.preStop(ctx, d, h, a)
+		if hook != nil {
+			s.Post(core.HookFailed{ID: a.ID, Name: a.Name, Text: hook.Error()})
+		}
+		err = d.Stop(ctx, h, left)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrNotFound) {
 		s.opt.Log.Warn("stop", "instance", string(a.ID), "container", a.Name, "err", err)

@@ -307,9 +307,9 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 					}
 					r.TLS = spec.IngressTLS(n.Org + "/" + string(way.TLS))
 				}
-				port, _ := way.Port.Find(s.Ports)
-				if addr := s.Address(way.Policy); addr.IsValid() && port.Port > 0 && net.leadsLocked(service, way.Policy, s.Sleeps) {
-					r.Targets = []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port.Port))}
+				to, port := n.EnteredBy(s, &way)
+				if addr := to.Address(way.Policy); addr.IsValid() && port > 0 && net.leadsLocked(n.Ends(to), way.Policy, s.Sleeps) {
+					r.Targets = []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port))}
 				}
 				if listeners[way.Listen] == nil {
 					listeners[way.Listen] = &ingress.Listener{Protocol: way.Protocol}
@@ -317,7 +317,7 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 				listeners[way.Listen].Routes = append(listeners[way.Listen].Routes, r)
 				o.ports[way.Listen] = append(o.ports[way.Listen], d)
 				o.routes[fmt.Sprintf("route %s%s of %s on ", r.Host, r.Path, r.Name)] = d
-				o.ends[r.Name] = net.endsLocked(service)
+				o.ends[r.Name] = net.endsLocked(n.Ends(to))
 			}
 		}
 	}
@@ -338,31 +338,39 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 
 // leadsLocked reports whether clients can be led to a service: it has an instance, or its routes are yet to come. Those of one that sleeps
 // wait for an instance that is ready; while one only starts, its address refuses them.
-func (f *overlayNet) leadsLocked(k skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
-	r := f.routes[k]
-	if r == nil {
-		return !sleeps
+func (f *overlayNet) leadsLocked(services []skerry.ServiceKey, p spec.Balance, sleeps bool) bool {
+	var four []overlay.Candidate
+	for _, k := range services {
+		r := f.routes[k]
+		if r == nil {
+			return !sleeps
+		}
+		of, _ := f.candidatesLocked(r)
+		four = append(four, of...)
 	}
-	four, _ := f.candidatesLocked(r)
 	if sleeps {
 		four = slices.DeleteFunc(four, func(c overlay.Candidate) bool { return c.Draining })
 	}
 	return len(overlay.Slots(p, 0, four)) > 0
 }
 
-// endsLocked is different when the instances of a service are.
-func (f *overlayNet) endsLocked(k skerry.ServiceKey) string {
-	r := f.routes[k]
-	if r == nil {
-		return ""
-	}
+// endsLocked is different when the instances of services are.
+func (f *overlayNet) endsLocked(services []skerry.ServiceKey) string {
 	var out strings.Builder
-	for _, b := range r.Backends {
-		_, dead := f.dead[b.Addr]
-		fmt.Fprint(&out, b.Addr, b.Draining, dead, " ")
+	var four []overlay.Candidate
+	for _, k := range services {
+		r := f.routes[k]
+		if r == nil {
+			continue
+		}
+		for _, b := range r.Backends {
+			_, dead := f.dead[b.Addr]
+			fmt.Fprint(&out, b.Addr, b.Draining, dead, " ")
+		}
+		of, _ := f.candidatesLocked(r)
+		four = append(four, of...)
 	}
 	// With closest it matters which one is nearest.
-	four, _ := f.candidatesLocked(r)
 	for _, s := range overlay.Slots(spec.BalanceClosest, 0, four) {
 		fmt.Fprint(&out, s.Addr, " ")
 	}

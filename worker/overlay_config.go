@@ -53,8 +53,8 @@ func (f *overlayNet) dataLocked() overlay.Config {
 	}
 	for _, app := range slices.SortedFunc(maps.Keys(apps), func(a, b skerry.AppKey) int { return cmp.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
-		for i := range n.Services {
-			f.servicesLocked(&conf, n, &n.Services[i])
+		for s := range n.Addressed() {
+			f.servicesLocked(&conf, n, s)
 		}
 	}
 	links := map[wire.PeerID]bool{}
@@ -99,11 +99,15 @@ func (f *overlayNet) ofBlocksLocked(at wire.Attachment) bool {
 
 // servicesLocked adds the addresses of a service with what they lead to now.
 func (f *overlayNet) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wire.NetworkService) {
-	route := f.routes[n.Real(s)]
-	if route == nil {
-		return
+	var four, six []overlay.Candidate
+	for _, k := range n.Ends(s) {
+		route := f.routes[k]
+		if route == nil {
+			return // a part of an alias's services would get all of its flows
+		}
+		v4, v6 := f.candidatesLocked(route)
+		four, six = append(four, v4...), append(six, v6...)
 	}
-	four, six := f.candidatesLocked(route)
 	add := func(a netip.Addr, policy spec.Balance, ordinal int) {
 		if !a.IsValid() {
 			return
@@ -118,13 +122,16 @@ func (f *overlayNet) servicesLocked(c *overlay.Config, n *wire.AppNetwork, s *wi
 	for _, p := range spec.Balances() {
 		add(s.Address(p), p, 0)
 	}
-	for _, b := range route.Backends {
-		if b.Ordinal >= 0 && b.Ordinal < len(s.Instances) {
-			add(s.Instances[b.Ordinal], spec.BalanceInstance, b.Ordinal)
+	var ordinals []int
+	for _, k := range four {
+		if k.Ordinal >= 0 && k.Ordinal < len(s.Instances) { // an alias has no instances of its own
+			ordinals = append(ordinals, k.Ordinal)
 		}
 	}
-	// Two instances may have one ordinal for a moment, while one takes over from the other.
-	c.Services = slices.CompactFunc(c.Services, func(a, b overlay.Service) bool { return a.Net == b.Net && a.Addr == b.Addr })
+	slices.Sort(ordinals)
+	for _, ordinal := range slices.Compact(ordinals) { // two may have one for a moment, while one takes over from the other
+		add(s.Instances[ordinal], spec.BalanceInstance, ordinal)
+	}
 }
 
 // candidatesLocked gives the instances of a route as this worker sees them, by their IPv4 and by their IPv6 addresses.
@@ -206,8 +213,7 @@ func (f *overlayNet) namesLocked() resolver.Config {
 	for _, app := range slices.SortedFunc(maps.Keys(f.nets), func(a, b skerry.AppKey) int { return cmp.Compare(a.String(), b.String()) }) {
 		n := f.nets[app]
 		a := resolver.App{Key: app, Complete: true}
-		for i := range n.Services {
-			s := &n.Services[i]
+		for s := range n.Addressed() {
 			v := resolver.Service{Key: n.Real(s), Ports: s.Ports}
 			if s.Of != (skerry.ServiceKey{}) && s.Short {
 				v.As = s.Name

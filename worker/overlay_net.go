@@ -369,11 +369,10 @@ func (f *overlayNet) missed(net wire.NetworkID, dst netip.Addr) {
 		if n.Net != net {
 			continue
 		}
-		for i := range n.Services {
-			s := &n.Services[i]
+		for s := range n.Addressed() {
 			// An address of an instance itself may be of any service.
 			if serves(s, dst) || !spec.ServicePrefix().Contains(dst) && !spec.ServicePrefix6().Contains(dst) {
-				want = append(want, n.Real(s))
+				want = append(want, n.Ends(s)...)
 			}
 		}
 	}
@@ -402,27 +401,37 @@ func (f *overlayNet) want(services ...skerry.ServiceKey) {
 // that he makes up.
 func (f *overlayNet) lookup(app skerry.AppKey, service skerry.ServiceKey) <-chan struct{} {
 	f.mu.Lock()
-	if n := f.nets[app]; n != nil && !slices.ContainsFunc(n.Services, func(s wire.NetworkService) bool { return n.Real(&s) == service }) {
-		f.mu.Unlock()
-		return nil
+	ends := []skerry.ServiceKey{service}
+	if n := f.nets[app]; n != nil {
+		ends = nil
+		for s := range n.Addressed() {
+			if n.Real(s) == service {
+				ends = n.Ends(s)
+			}
+		}
 	}
-	if f.routes[service] != nil {
-		f.wanted[service] = time.Now()
-		f.mu.Unlock()
-		return nil
+	// Of the services of an alias all are asked for; the routes of the others come with those that are waited for, or soon after.
+	missing := slices.IndexFunc(ends, func(k skerry.ServiceKey) bool { return f.routes[k] == nil })
+	var wait chan struct{}
+	if missing >= 0 {
+		if wait = f.waiters[ends[missing]]; wait == nil && len(f.waiters) >= maxWaiters {
+			f.mu.Unlock()
+			return nil
+		}
+		if wait == nil {
+			wait = make(chan struct{})
+			f.waiters[ends[missing]] = wait
+		}
 	}
-	w := f.waiters[service]
-	if w == nil && len(f.waiters) >= maxWaiters {
-		f.mu.Unlock()
-		return nil
-	}
-	if w == nil {
-		w = make(chan struct{})
-		f.waiters[service] = w
+	for _, k := range ends {
+		f.wanted[k] = time.Now()
 	}
 	f.mu.Unlock()
-	f.want(service)
-	return w
+	if wait == nil {
+		return nil // and not a channel that is nil
+	}
+	f.review(time.Now())
+	return wait
 }
 
 // refresh keeps interests that have run out if flows still need them: their routes tell when an instance is gone.
@@ -451,9 +460,11 @@ func (f *overlayNet) refresh(now time.Time) {
 			if n.Net != u.Net {
 				continue
 			}
-			for i := range n.Services {
-				if k := n.Real(&n.Services[i]); slices.Contains(old, k) && serves(&n.Services[i], u.Addr) {
-					f.wanted[k] = now
+			for s := range n.Addressed() {
+				for _, k := range n.Ends(s) {
+					if slices.Contains(old, k) && serves(s, u.Addr) {
+						f.wanted[k] = now
+					}
 				}
 			}
 		}
@@ -482,8 +493,11 @@ func (f *overlayNet) review(now time.Time) {
 			continue
 		}
 		for i := range n.Services {
-			if t := &n.Services[i]; len(t.Ingress) > 0 {
-				want[n.Real(t)] = true
+			for _, way := range n.Services[i].Ingress {
+				to, _ := n.EnteredBy(&n.Services[i], &way)
+				for _, k := range n.Ends(to) {
+					want[k] = true
+				}
 			}
 		}
 		for _, s := range n.Services {

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -273,7 +274,8 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	}
 	built := runtime.Spec{
 		ID: task(start.Attempt), Instance: start.A.ID, Container: start.Name, Dir: container.WorkingDir, User: container.User,
-		Hostname:     hostname(start.A.ID),
+		Hostname:     cmp.Or(svc.Hostname, hostname(start.A.ID)),
+		ExtraHosts:   svc.ExtraHosts,
 		Resources:    limitsOf(start.A.Level.Enforced(res, name)),
 		ReadOnlyRoot: container.Security.ReadOnlyRoot, Privileged: container.Security.Privileged, CapAdd: container.Security.AddCaps,
 		CapDrop:            container.Security.DropCaps,
@@ -350,6 +352,9 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 		}
 	}
 	if err := settleUsers(ctx, s, &start.A, container, start.Name, &built, img); err != nil {
+		return built, nil, err
+	}
+	if err := s.mountParts(&start.A, start.Name, container, built.Mounts); err != nil {
 		return built, nil, err
 	}
 	secrets, err := s.secretMounts(&start.A, start.Name, &built, name)

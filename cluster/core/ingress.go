@@ -161,6 +161,16 @@ func (g ingressView) Open() (out []network.IngressWorker) {
 	return out
 }
 
+// Ends implements network.IngressSite.
+func (g ingressView) Ends(way *network.AppIngress) []skerry.ServiceKey {
+	if n := g.o.network(way.App); n != nil && way.Alias != "" {
+		if alias := n.Alias(way.Alias); alias != nil {
+			return n.Ends(alias)
+		}
+	}
+	return []skerry.ServiceKey{{App: way.App, Service: way.Service}}
+}
+
 // Ready implements network.IngressSite.
 func (g ingressView) Ready(k skerry.ServiceKey) bool {
 	n := g.o.network(k.App)

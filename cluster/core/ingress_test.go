@@ -45,6 +45,11 @@ func (s *ingressSite) offer(ns, name string, list ...spec.Ingress) {
 	n := 1
 	svc := spec.ServiceSpec{Name: "web", Replicas: &n, Ingress: list, Ports: []spec.Port{{Name: "http", Port: 80}}, Resources: spec.Resources{CPU: s.each, Memory: 8 * skerry.MiB}}
 	svc.Image = "web:1"
+	for _, way := range list {
+		if way.Alias != "" {
+			svc.Aliases = append(svc.Aliases, way.Alias)
+		}
+	}
 	if s.apart {
 		svc.Placement.Area = ns + "-" + name
 	}
@@ -173,6 +178,25 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 }
 
 // A worker counts for one in what the root is told, and says nothing of what others do, however often it says it.
+// A worker that knows no aliases would lead clients of one to a single service. It does not offer ways in to one, and is not given their
+// names; what else it offers stays.
+func TestWaysInToAliasesNeedWorkersThatKnowThem(t *testing.T) {
+	s := newIngressSite(t)
+	older, newer := s.ingressWorker(1), s.ingressWorker(2)
+	facts := *s.c.workers[newer].Facts
+	facts.Features = []string{spec.FeatureAliases}
+	s.report(newer, wire.WorkerReport{Facts: &facts})
+	alias := web("alias.example", "")
+	alias.Alias = "front"
+	s.offer("acme", "shop", web("own.example", ""), alias)
+	if got := s.entries(older); !strings.Contains(got, "own.example") || strings.Contains(got, "alias.example") {
+		t.Errorf("the older worker offers %s", got)
+	}
+	if got := s.entries(newer); !strings.Contains(got, "own.example") || !strings.Contains(got, "alias.example") {
+		t.Errorf("the newer worker offers %s", got)
+	}
+}
+
 func TestWaysInAreCountedOnce(t *testing.T) {
 	s := newIngressSite(t)
 	a, b, bad := s.ingressWorker(1), s.ingressWorker(2), s.ingressWorker(3)

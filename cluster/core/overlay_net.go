@@ -13,6 +13,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/ipam"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -296,16 +297,19 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 		}
 	}
 	maps.DeleteFunc(at, func(_ string, there bool) bool { return !there })
-	var bare, full []byte
+	var bare, full, older []byte
 	if n := o.network(app); n != nil && len(at) > 0 {
 		withIngress, plain := o.ingress.Directory(n)
-		bare, full = o.codec.Marshal(plain), o.codec.Marshal(withIngress)
+		bare, full, older = o.codec.Marshal(plain), o.codec.Marshal(withIngress), o.codec.Marshal(withoutAliasWays(withIngress))
 	}
 	for name := range at {
 		if w := o.workers[name]; bare != nil && w != nil && w.Peer != 0 {
 			value := bare
 			if w.hasIngress() {
 				value = full
+				if !slices.Contains(w.Facts.Features, spec.FeatureAliases) {
+					value = older
+				}
 			}
 			if o.Children.Put(name, wire.NetworkItem(app), value) == nil {
 				o.hasNetwork(app, name)
@@ -322,6 +326,16 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 	if len(o.overlayNet.sites[app]) == 0 {
 		delete(o.overlayNet.sites, app)
 	}
+}
+
+// withoutAliasWays gives a directory as workers get it that know no aliases: they would lead the clients of one to a single service.
+func withoutAliasWays(n *wire.AppNetwork) *wire.AppNetwork {
+	out := *n
+	out.Services = slices.Clone(n.Services)
+	for i := range out.Services {
+		out.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(way spec.Ingress) bool { return way.Alias != "" })
+	}
+	return &out
 }
 
 // publishPeers tells workers of those that they exchange packets with: whom their routes lead to, and whose lead to them.

@@ -39,6 +39,8 @@ type IngressSite interface {
 	Admit(org string) string
 	// Open lists the workers that are in touch and let clients in, by name.
 	Open() []IngressWorker
+	// Ends gives the services whose instances a way in leads to.
+	Ends(way *AppIngress) []skerry.ServiceKey
 	// Ready reports whether a service has an instance to lead clients to, or gets one when they come.
 	Ready(k skerry.ServiceKey) bool
 }
@@ -263,7 +265,7 @@ func (g *Ingress) Networks() (n int) {
 func (g *Ingress) Offers(k skerry.ServiceKey) bool {
 	return slices.ContainsFunc(g.asked[k.App], func(d AppIngress) bool {
 		_, no := g.refused[k.App][d.entry]
-		return d.Service == k.Service && !no
+		return !no && slices.Contains(g.site.Ends(&d), k)
 	})
 }
 

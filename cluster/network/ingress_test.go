@@ -46,6 +46,10 @@ func (h *harbour) Open() (out []IngressWorker) {
 	return out
 }
 
+func (h *harbour) Ends(way *AppIngress) []skerry.ServiceKey {
+	return []skerry.ServiceKey{{App: way.App, Service: way.Service}}
+}
+
 func (h *harbour) Ready(k skerry.ServiceKey) bool { return !h.idle[k.App] }
 
 // entry reads HOST:PORT/PATH, with "self:" for TLS of the site's authority or "tcp:" before it.

@@ -90,7 +90,7 @@ func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressD
 			a := &list[i]
 			d := wire.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Entry: a.entry}
 			n := serving[app] - without[d]
-			if d.Problem = g.refused[app][a.entry]; d.Problem == "" && n > 0 && g.site.Ready(d.Service) {
+			if d.Problem = g.refused[app][a.entry]; d.Problem == "" && n > 0 && slices.ContainsFunc(g.site.Ends(a), g.site.Ready) {
 				d.Workers, d.Waiting = n, waiting[d.Service]
 			}
 			out = append(out, d)
@@ -129,7 +129,7 @@ func (g *Ingress) Hosts() (out []HostEntries) {
 			if _, no := g.refused[app][entry.entry]; no || entry.Host == "" {
 				continue
 			}
-			ready := g.site.Ready(skerry.ServiceKey{App: app, Service: entry.Service})
+			ready := slices.ContainsFunc(g.site.Ends(entry), g.site.Ready)
 			for i := range workers {
 				at := &workers[i]
 				addrs := slices.DeleteFunc(slices.Clone(at.Addrs), netip.Addr.IsUnspecified)

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +41,11 @@ type compose struct {
 	*Result
 	dir     string
 	labels  map[string]string   // names of services here, by those in the file
-	volumes map[string][]string // who mounts a named volume
+	volumes map[string][]sharer // who mounts a named volume, or a directory of this machine
 	private map[string]bool     // networks that lead nowhere else
+	aliases map[string][]string // further names of services, by their names here
+	jobs    map[string]bool     // services whose success others wait for
+	said    string              // what the file gives programs as variables and arguments, where they may name others
 	files   map[string]*fields  // top-level configs
 	hidden  map[string]*fields  // top-level secrets
 }
@@ -49,7 +53,7 @@ type compose struct {
 // Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	conv := &compose{Result: newResult(FormatCompose),
-		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]string{}, private: map[string]bool{}}
+		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{}, aliases: map[string][]string{}, jobs: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
 		dir = "/"
@@ -96,8 +100,23 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 		conv.labels[name] = label
 	}
 	for _, name := range names {
+		for _, key := range []string{"environment", "command", "entrypoint"} {
+			conv.said += fmt.Sprintln(services[name].m[key])
+		}
+		for other, dependency := range project.Services[name].DependsOn {
+			if dependency.Condition == types.ServiceConditionCompletedSuccessfully {
+				conv.jobs[conv.labels[other]] = true
+			}
+		}
+	}
+	for _, name := range names {
 		conv.App.Spec.Services = append(conv.App.Spec.Services, conv.service(conv.labels[name], services[name]))
 	}
+	for i := range conv.App.Spec.Services {
+		svc := &conv.App.Spec.Services[i]
+		svc.Aliases = conv.aliases[svc.Name]
+	}
+	conv.together()
 	conv.sharedVolumes(top)
 	top.nothingLike(nil)
 	var tree yaml.Node
@@ -202,7 +221,6 @@ var shared = map[string]string{
 	"dns":              "left out: instances ask their worker, which asks its own servers",
 	"dns_search":       "left out: names of services need none",
 	"dns_opt":          "left out: names of services need none",
-	"domainname":       "left out: names of services end in the application's",
 	"uts":              "left out: a container has a name of its own",
 	"isolation":        "left out: it is of Windows",
 	"storage_opt":      "left out: resources.storage limits what it writes",
@@ -211,13 +229,10 @@ var shared = map[string]string{
 // refusals say why, where more can be said than that there is nothing like it.
 var refusals = map[string]string{
 	"build":        "an image must be built before: docker build, then skerry image build or any registry, and image says its name",
-	"extra_hosts":  "names are those of services, and of the worker's name servers",
 	"network_mode": "an instance has a network of its own",
 	"ipc":          "an instance has its own",
 	"pid":          "an instance has its own; a helper can be a sidecar, which shares it",
 	"devices":      "devices are asked for by their class: devices: [{cdi: ...}]",
-	"links":        "services are reached by their names alone",
-	"shm_size":     "mount a volume {empty: {memory: true, size: ...}} at /dev/shm",
 }
 
 // service converts a service.
@@ -244,17 +259,20 @@ func (conv *compose) service(name string, from *fields) spec.ServiceSpec {
 	if d := from.duration("stop_grace_period", "terminationGrace"); d > 0 {
 		svc.TerminationGrace = &d
 	}
-	if hostname := from.text("hostname", ""); hostname != "" {
-		from.approx("hostname", "left out: a container's is the name of its instance")
-	}
+	conv.hostNames(from, &svc)
 	conv.security(from, &svc.Security)
 	conv.ports(from, &svc)
 	conv.reach(from, &svc)
 	conv.mounts(from, &svc)
+	from.sharedMemory(&svc)
+	conv.hooks(from, &svc)
 	conv.configs(from, &svc)
 	conv.secrets(from, &svc)
 	conv.health(from, &svc)
 	conv.deploy(from, &svc)
+	if conv.jobs[svc.Name] {
+		conv.asJob(from, &svc)
+	}
 	if platform := from.text("platform", ""); platform != "" {
 		if arch, ok := strings.CutPrefix(platform, "linux/"); ok {
 			arch, _, _ = strings.Cut(arch, "/")
@@ -359,11 +377,38 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 func (conv *compose) reach(from *fields, svc *spec.ServiceSpec) {
 	names, on := from.named("depends_on")
 	for _, name := range names {
-		svc.Links = append(svc.Links, spec.Link{Service: conv.labels[name]})
-		on[name].m = nil
+		conv.dependsOn(on[name], conv.labels[name], svc)
 	}
-	if len(names) > 0 {
-		from.approx("depends_on", "links: all start at once; a program that ends because another is not there yet is started again")
+	for i, text := range from.texts("links", "") {
+		name, alias, _ := strings.Cut(text, ":")
+		label, at := conv.labels[name], fmt.Sprintf("links[%d]", i)
+		if label == "" || label == svc.Name {
+			from.refuse(at, "there is no other service %s", name)
+			continue
+		}
+		if !slices.ContainsFunc(svc.Links, func(l spec.Link) bool { return l.Service == label }) {
+			svc.Links = append(svc.Links, spec.Link{Service: label})
+		}
+		if why := conv.alias(label, cmp.Or(alias, label)); why != "" {
+			from.refuse(at, "%s", why)
+		} else if alias != "" && alias != label {
+			from.approx(at, "links, and an alias of %s, by which all services reach it", label)
+		} else {
+			from.kept(at, "links")
+		}
+	}
+	if name := from.text("container_name", ""); name != "" {
+		said := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(conv.said)
+		switch {
+		case name == svc.Name:
+			from.kept("container_name", "the name of the service")
+		case said && conv.alias(svc.Name, name) == "":
+			from.kept("container_name", "aliases: others ask for it by that name")
+		case said:
+			from.approx("container_name", "who asks for %s must ask for %s", name, svc.Name)
+		default:
+			from.approx("container_name", "%s", shared["container_name"])
+		}
 	}
 	names, nets := from.named("networks")
 	outside := len(names) == 0
@@ -371,10 +416,11 @@ func (conv *compose) reach(from *fields, svc *spec.ServiceSpec) {
 		outside = outside || !conv.private[name]
 		net := nets[name]
 		for _, alias := range net.texts("aliases", "") {
-			if label := Name(alias); label == svc.Name && label == alias {
-				continue
+			if why := conv.alias(svc.Name, alias); why != "" {
+				net.refuse("aliases", "%s", why)
+			} else {
+				net.kept("aliases", "aliases")
 			}
-			net.refuse("aliases", "a service has one name; others must ask for %s in place of %s", svc.Name, alias)
 		}
 		net.without("ipv4_address", "left out: addresses are given by Skerry; names lead to them")
 		net.without("ipv6_address", "left out: addresses are given by Skerry; names lead to them")
@@ -392,6 +438,62 @@ func (conv *compose) reach(from *fields, svc *spec.ServiceSpec) {
 	default:
 		from.refuse("network_mode", "%s", refusals["network_mode"])
 	}
+}
+
+// dependsOn takes for whom a service waits before it starts. It talks to those that go on.
+func (conv *compose) dependsOn(from *fields, label string, svc *spec.ServiceSpec) {
+	condition := from.text("condition", "")
+	from.take("required") // what is not there was left out by its profile
+	if from.flag("restart", "") {
+		from.approx("restart", "left out: a service goes on when another is started anew")
+	}
+	after := spec.StartAfter{Service: label, Condition: spec.AfterRunning}
+	switch condition {
+	case "", "service_started":
+	case "service_healthy":
+		after.Condition = spec.AfterReady
+	case "service_completed_successfully":
+		after.Condition = spec.AfterCompleted
+	default:
+		from.refuse("condition", "%q is no such condition", condition)
+		from.m = nil
+		return
+	}
+	svc.StartAfter = append(svc.StartAfter, after)
+	if after.Condition != spec.AfterCompleted {
+		svc.Links = append(svc.Links, spec.Link{Service: label})
+	}
+	from.kept("", "startAfter")
+	from.nothingLike(nil)
+}
+
+// asJob has a service be a job, because others wait for its success.
+func (conv *compose) asJob(from *fields, svc *spec.ServiceSpec) {
+	svc.Mode, svc.Replicas = spec.ModeJob, nil
+	if svc.Restart.Policy != "onFailure" { // where it is not set, nothing starts it again either
+		zero := 0
+		svc.Job = &spec.JobSpec{BackoffLimit: &zero}
+	}
+	svc.Restart = spec.RestartSpec{}
+	svc.Probes, svc.Update = spec.Probes{}, spec.UpdateSpec{}
+	from.kept("", "mode: job, because others wait for its success")
+}
+
+// alias gives a service a further name, if nothing else has that. It gives the reason why not.
+func (conv *compose) alias(service, name string) string {
+	switch {
+	case name == service || slices.Contains(conv.aliases[service], name):
+		return ""
+	case Name(name) != name || slices.Contains(spec.Balances(), spec.Balance(name)):
+		return fmt.Sprintf("%q cannot be a name here; others must ask for %s", name, service)
+	}
+	for _, label := range conv.labels {
+		if label == name {
+			return fmt.Sprintf("there is a service %s", name)
+		}
+	}
+	conv.aliases[service] = append(conv.aliases[service], name)
+	return ""
 }
 
 // health takes the check of a container's health. Docker shows what it finds; here it decides about traffic.

@@ -176,6 +176,9 @@ func (conv *compose) restart(from, given *fields, svc *spec.ServiceSpec) {
 	case "on-failure":
 		svc.Restart.Policy = "onFailure"
 	case "":
+		if conv.jobs[svc.Name] {
+			break
+		}
 		from.approx("restart", "it is not set: Skerry starts a service again that ends; write mode: job for what is to end")
 	}
 	if n := given.number("max_attempts", "restart.maxAttempts"); n != nil {

@@ -38,6 +38,11 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 		case "volume":
 			how := mount.sub("volume")
 			uncopied := how.flag("nocopy", "as always: what the image has at that place is not copied")
+			if label := mount.sub("bind"); label.m != nil {
+				label.without("selinux", "left out: a worker labels what it mounts")
+				label.nothingLike(nil)
+			}
+			part := how.part("subpath", how.text("subpath", "mounts: subPath"))
 			how.nothingLike(nil)
 			if source == "" {
 				source = strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
@@ -46,18 +51,18 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 				svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
 				break
 			}
-			conv.volumes[source] = append(conv.volumes[source], svc.Name)
 			same := slices.IndexFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == Name(source) && v.Local != nil })
 			name := Name(source)
 			if same < 0 {
 				name = volume(source, spec.Volume{Local: &spec.LocalVolume{}})
 			}
+			conv.share(source, svc.Name, name)
 			if uncopied {
 				mount.kept("", "volumes: local, at %s", target)
 			} else {
 				mount.approx("", "volumes: local, at %s; it is empty at first: what the image has there is not copied", target)
 			}
-			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
+			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, SubPath: part, ReadOnly: readOnly})
 		case "tmpfs":
 			v := &spec.EmptyVolume{Memory: true}
 			how := mount.sub("tmpfs")
@@ -125,24 +130,61 @@ func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target s
 		fallthrough
 	case fi.IsDir() && !readOnly && bare(source):
 		mount.approx("source", "volumes: local; a directory on the worker in place of one here, empty at first")
-		name := volume(filepath.Base(source), spec.Volume{Local: &spec.LocalVolume{}})
+		name := conv.shares(source, svc.Name)
+		if name == "" {
+			name = volume(filepath.Base(source), spec.Volume{Local: &spec.LocalVolume{}})
+			conv.share(source, svc.Name, name)
+		}
 		svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target})
-	case fi.IsDir() && !readOnly:
-		mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image, or mount it read-only",
-			filepath.Base(source))
 	default:
 		files, why := conv.configFiles(source, target)
+		if why != "" && fi.IsDir() && !readOnly {
+			mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image (%s)", filepath.Base(source), why)
+			return
+		}
 		if why != "" {
 			mount.refuse("source", "%s", why)
 			return
 		}
 		svc.Config = append(svc.Config, files...)
-		if readOnly {
+		switch {
+		case readOnly:
 			mount.kept("source", "config: a copy, taken now")
-		} else {
+		case fi.IsDir():
+			mount.approx("source", "config: copies, taken now, that the program cannot change; what it adds ends with the instance")
+		default:
 			mount.approx("source", "config: a copy, taken now, that the program cannot write to")
 		}
 	}
+}
+
+// share notes that a service mounts a volume, and shares gives the name that it has for it, or "".
+func (conv *compose) share(source, service, volume string) {
+	if conv.shares(source, service) == "" {
+		conv.volumes[source] = append(conv.volumes[source], sharer{service, volume})
+	}
+}
+
+func (conv *compose) shares(source, service string) string {
+	for _, s := range conv.volumes[source] {
+		if s.service == service {
+			return s.volume
+		}
+	}
+	return ""
+}
+
+// apart says why a volume is refused: services that could not be made one have it.
+func (conv *compose) apart(source string) string {
+	var users []string
+	for _, s := range conv.volumes[source] {
+		users = append(users, s.service)
+	}
+	slices.Sort(users)
+	if users = slices.Compact(users); len(users) < 2 {
+		return ""
+	}
+	return "it is shared by " + strings.Join(users, " and ") + ": a volume belongs to one service; one of them can be a sidecar of the other"
 }
 
 // bare reports whether a directory has nothing in it.
@@ -303,12 +345,15 @@ func (conv *compose) sharedVolumes(top *fields) {
 			from.refuse("driver_opts", "volumes are directories of workers")
 			from.take("driver_opts")
 		}
-		users := slices.Compact(slices.Sorted(slices.Values(conv.volumes[name])))
-		if len(users) > 1 {
-			from.refuse("", "it is shared by %s: a volume belongs to one service; one of them can be a sidecar of the other",
-				strings.Join(users, " and "))
+		if why := conv.apart(name); why != "" {
+			from.refuse("", "%s", why)
 		}
 		from.nothingLike(nil)
+	}
+	for _, source := range slices.Sorted(maps.Keys(conv.volumes)) {
+		if why := conv.apart(source); why != "" && filepath.IsAbs(source) {
+			top.refuse("volumes", "%s: %s", filepath.Base(source), why)
+		}
 	}
 	for _, list := range []map[string]*fields{conv.files, conv.hidden} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {

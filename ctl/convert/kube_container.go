@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +50,7 @@ func (conv *kube) container(it *pod, from *fields, out *spec.Container, res *spe
 	conv.containerPorts(it, from)
 	kubeResources(from.sub("resources"), res)
 	it.mounts(from, out)
-	conv.lifecycle(from.sub("lifecycle"))
+	it.lifecycle(from.sub("lifecycle"), out)
 }
 
 func (conv *kube) containerSecurity(from *fields, out *spec.Container) {
@@ -177,27 +176,6 @@ func kubeResources(from *fields, res *spec.Resources) {
 	from.nothingLike(map[string]string{"claims": "devices are asked for by their class: devices: [{cdi: ...}]"})
 }
 
-// sleeps is a command before the end of a container that only waits.
-var sleeps = regexp.MustCompile(`^(/bin/)?(ba)?sh -c (/bin/)?sleep \d+s?$|^(/bin/|/usr/bin/)?sleep \d+s?$`)
-
-// lifecycle takes what is done when a container has started, and before it ends.
-func (conv *kube) lifecycle(from *fields) {
-	if stop := from.sub("preStop"); stop.m != nil {
-		_, waits := stop.m["sleep"]
-		if run := strings.Join(stop.sub("exec").texts("command", ""), " "); waits || sleeps.MatchString(run) {
-			stop.approx("", "left out: clients are sent elsewhere before an instance is asked to end")
-			stop.m = nil
-		} else {
-			stop.refuse("", "nothing runs before an instance ends: have the program do it when it is asked to (stopSignal)")
-			stop.m = nil
-		}
-	}
-	if signal := from.text("stopSignal", ""); signal != "" {
-		from.refuse("stopSignal", "write stopSignal of the container")
-	}
-	from.nothingLike(map[string]string{"postStart": "nothing runs when a container has started: write an init container"})
-}
-
 // probes takes the probes of the main container.
 func (it *pod) probes(from *fields) {
 	probes := &it.load.svc.Probes
@@ -214,50 +192,39 @@ func (it *pod) probes(from *fields) {
 	}
 }
 
+// portOf takes a port by its number or by its name.
+func (it *pod) portOf(from *fields) int {
+	text := from.text("port", "")
+	number, err := strconv.Atoi(text)
+	for _, named := range it.load.ports {
+		if err != nil && named.name == text {
+			number, err = named.number, nil
+		}
+	}
+	if err != nil {
+		from.refuse("port", "there is no port %q", text)
+	}
+	return number
+}
+
 func (it *pod) probe(container *fields, key, became string) *spec.Probe {
 	from := container.sub(key)
 	if from.m == nil {
 		return nil
 	}
 	out := &spec.Probe{}
-	port := func(at *fields) int {
-		text := at.text("port", "")
-		number, err := strconv.Atoi(text)
-		for _, named := range it.load.ports {
-			if err != nil && named.name == text {
-				number, err = named.number, nil
-			}
-		}
-		if err != nil {
-			at.refuse("port", "there is no port %q", text)
-		}
-		return number
-	}
 	if from.has("httpGet") {
 		get := from.sub("httpGet")
-		number, path := port(get), get.text("path", became+".http.path")
-		headers := map[string]string{}
-		for _, header := range get.each("httpHeaders") {
-			headers[header.text("name", "")] = header.text("value", "")
-			header.kept("", "%s.http.headers", became)
-			header.nothingLike(nil)
-		}
-		if len(headers) == 0 {
-			headers = nil
-		}
-		if path != "" && !strings.HasPrefix(path, "/") {
-			path = "/" + path
-		}
-		out.HTTP = &spec.HTTPProbe{Port: number, Path: path, Headers: headers}
+		out.HTTP = it.get(get, became)
 		if strings.EqualFold(get.text("scheme", ""), "https") {
-			out.HTTP, out.TCP = nil, &spec.TCPProbe{Port: number}
+			out.HTTP, out.TCP = nil, &spec.TCPProbe{Port: out.HTTP.Port}
 			get.approx("scheme", "%s.tcp: whether it accepts a connection; probes do not speak TLS", became)
 		}
 		get.nothingLike(map[string]string{"host": "a probe goes to the instance itself"})
 	}
 	if from.has("tcpSocket") {
 		connect := from.sub("tcpSocket")
-		out.TCP = &spec.TCPProbe{Port: port(connect)}
+		out.TCP = &spec.TCPProbe{Port: it.portOf(connect)}
 		connect.nothingLike(map[string]string{"host": "a probe goes to the instance itself"})
 	}
 	if from.has("exec") {
@@ -271,7 +238,7 @@ func (it *pod) probe(container *fields, key, became string) *spec.Probe {
 	}
 	if from.has("grpc") {
 		call := from.sub("grpc")
-		out.TCP = &spec.TCPProbe{Port: port(call)}
+		out.TCP = &spec.TCPProbe{Port: it.portOf(call)}
 		call.without("service", "left out: the protocol of health checks is not spoken")
 		call.approx("", "%s.tcp: whether it accepts a connection", became)
 		call.nothingLike(nil)

@@ -260,7 +260,7 @@ func (conv *kube) known(env map[string]string) func(string) (string, bool) {
 			upper := strings.ToUpper(strings.ReplaceAll(service, "-", "_")) + "_SERVICE_"
 			switch rest, ok := strings.CutPrefix(name, upper); {
 			case ok && rest == "HOST":
-				return peer.load.svc.Name, true
+				return peer.name, true
 			case ok && rest == "PORT" && len(peer.list) > 0:
 				return strconv.Itoa(peer.list[0]), true
 			}

@@ -12,18 +12,21 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// peer is a Service that leads to a workload.
+// peer is a Service that leads to workloads.
 type peer struct {
 	object *object
-	load   *workload
-	ports  map[int]int // those of the workload, by those of the Service
-	list   []int       // those of the workload, in order
+	loads  []*workload
+	name   string      // by which others ask for it here
+	ports  map[int]int // those of the workloads, by those of the Service; where they differ, the Service's
+	list   []int       // the same, in order
 	names  []string    // those of the Service, in order
+	// targets are those of each workload.
+	targets map[*workload][]int
 }
 
 // services finds where Services lead, and has each workload named after one of them: that is the name by which others ask for it.
 func (conv *kube) services() {
-	leading := map[*workload][]*peer{}
+	leading, shared := map[*workload][]*peer{}, map[string]bool{}
 	for _, obj := range conv.objects["Service"] {
 		if obj.m == nil {
 			continue
@@ -38,18 +41,30 @@ func (conv *kube) services() {
 			obj.refuse("spec.selector", "there is none, and addresses outside have no name of a service")
 		case len(loads) == 0:
 			obj.refuse("spec.selector", "it leads to no workload of these files")
-		case len(loads) > 1:
-			obj.refuse("spec.selector", "it leads to %s and %s: a name leads to one service", loads[0].object.name, loads[1].object.name)
+		case len(loads) > 1 && (Name(obj.name) != obj.name || slices.Contains(spec.Balances(), spec.Balance(obj.name))):
+			obj.refuse("metadata.name", "it leads to %s and %s, and cannot be the name of both", loads[0].object.name, loads[1].object.name)
 		default:
-			one := &peer{object: obj, load: loads[0], ports: map[int]int{}}
+			one := &peer{object: obj, loads: loads, ports: map[int]int{}, targets: map[*workload][]int{}}
 			one.look()
 			obj.labels = loads[0].labels
 			conv.peers[obj.name] = one
-			leading[loads[0]] = append(leading[loads[0]], one)
+			if len(loads) == 1 {
+				leading[loads[0]] = append(leading[loads[0]], one)
+			} else {
+				shared[obj.name] = true
+			}
 			continue
 		}
 		obj.m = nil
 	}
+	conv.nameWorkloads(leading, shared)
+	conv.namePeers()
+	conv.hostsPattern()
+}
+
+// nameWorkloads has each workload named after a Service that leads to it alone, else as it is. What leads to several is an alias, whose
+// name no service has.
+func (conv *kube) nameWorkloads(leading map[*workload][]*peer, shared map[string]bool) {
 	taken := map[string]string{}
 	for _, load := range conv.workloads {
 		best := load.object.name
@@ -58,12 +73,17 @@ func (conv *kube) services() {
 				best = one.object.name
 			}
 		}
+		if shared[Name(best)] {
+			best += "-" + strings.ToLower(load.object.kind)
+		}
 		load.svc.Name = Name(best)
 		obj := load.object
 		switch other := taken[load.svc.Name]; {
 		case obj.m == nil:
 		case other != "" || load.svc.Name == "":
 			obj.refuse("metadata.name", "it would be called %q, as %s is", load.svc.Name, other)
+		case load.svc.Name != obj.name && len(leading[load]) == 0:
+			obj.approx("metadata.name", "name: %s, because %s leads to others, too", load.svc.Name, obj.name)
 		case load.svc.Name != obj.name:
 			obj.kept("metadata.name", "name: %s, as its Service is called", load.svc.Name)
 		default:
@@ -71,6 +91,28 @@ func (conv *kube) services() {
 		}
 		taken[load.svc.Name] = obj.at
 	}
+}
+
+// namePeers has each Service be the name of the service that it leads to, or an alias of those that it leads to, where it can be one.
+func (conv *kube) namePeers() {
+	taken := map[string]bool{}
+	for _, load := range conv.workloads {
+		taken[load.svc.Name] = true
+	}
+	for _, key := range slices.Sorted(maps.Keys(conv.peers)) {
+		one := conv.peers[key]
+		one.name = one.loads[0].svc.Name
+		if name := one.object.name; name != one.name && !taken[name] && Name(name) == name && !slices.Contains(spec.Balances(), spec.Balance(name)) {
+			one.name = name
+			for _, load := range one.loads {
+				load.svc.Aliases = append(load.svc.Aliases, name)
+			}
+		}
+	}
+}
+
+// hostsPattern makes the expression that finds the names of Services in texts.
+func (conv *kube) hostsPattern() {
 	names := slices.Sorted(maps.Keys(conv.peers))
 	if len(names) == 0 {
 		return
@@ -94,21 +136,29 @@ func (one *peer) look() {
 	for _, each := range ports {
 		port, _ := each.(map[string]any)
 		number, _ := strconv.Atoi(textAt(port, "port"))
-		target := one.target(textAt(port, "targetPort"), number)
+		text := textAt(port, "targetPort")
+		target := one.loads[0].target(text, number)
+		for _, load := range one.loads {
+			own := load.target(text, number)
+			one.targets[load] = append(one.targets[load], own)
+			if own != target {
+				target = number // each is reached there by a port of its own
+			}
+		}
 		one.ports[number] = target
 		one.list, one.names = append(one.list, target), append(one.names, textAt(port, "name"))
 	}
 }
 
 // target gives the port of the workload that a Service means; 0: there is none of that name.
-func (one *peer) target(text string, port int) int {
+func (load *workload) target(text string, port int) int {
 	if text == "" || text == "0" {
 		return port
 	}
 	if number, err := strconv.Atoi(text); err == nil {
 		return number
 	}
-	for _, named := range one.load.ports {
+	for _, named := range load.ports {
 		if named.name == text {
 			return named.number
 		}
@@ -142,7 +192,7 @@ func (conv *kube) peersIn(at *fields, key, text string) string {
 				return text[match[2*n]:match[2*n+1]]
 			}
 			parts.WriteString(text[last:match[0]])
-			if name := conv.peers[group(4)].load.svc.Name; name != group(4) && group(1)+group(5)+group(6) == "" {
+			if name := conv.peers[group(4)].name; name != group(4) && group(1)+group(5)+group(6) == "" {
 				at.approx(key, "if %s is the Service of that name, write %s", group(4), name) // or it is any word
 				parts.WriteString(text[match[0]:match[1]])
 			} else {
@@ -171,10 +221,11 @@ const (
 func (conv *kube) peerName(group func(int) string) string {
 	scheme, pod, number, name, long, port := group(1), group(2), group(3), group(4), group(5), group(6)
 	one := conv.peers[name]
-	host := one.load.svc.Name
+	host := one.name
+	of := slices.IndexFunc(one.loads, func(load *workload) bool { return load.object.name == pod })
 	switch {
-	case number != "" && pod == one.load.object.name:
-		host = number + "." + host
+	case number != "" && of >= 0:
+		host = number + "." + one.loads[of].svc.Name
 	case number != "":
 		host = pod + "-" + number + "." + name + long
 	}
@@ -211,14 +262,20 @@ func (conv *kube) published() {
 		if obj.m == nil || one == nil {
 			continue
 		}
-		svc, from := &one.load.svc, obj.sub("spec")
+		svc, from := &one.loads[0].svc, obj.sub("spec")
 		from.take("selector")
-		from.kept("selector", "the service %s", svc.Name)
-		if svc.Name != obj.name {
+		var of []string
+		for _, load := range one.loads {
+			of = append(of, load.svc.Name)
+		}
+		switch from.kept("selector", "the service %s", strings.Join(of, " and ")); {
+		case slices.Contains(svc.Aliases, obj.name):
+			obj.kept("metadata.name", "aliases of %s", strings.Join(of, " and "))
+		case svc.Name != obj.name:
 			obj.approx("metadata.name", "who asks for %s must ask for %s", obj.name, svc.Name)
 		}
 		if ip := from.text("clusterIP", ""); ip == "None" {
-			from.approx("clusterIP", "%s leads to the instances in turn, 0.%s to one of them", svc.Name, svc.Name)
+			from.approx("clusterIP", "%s leads to the instances in turn, 0.%s to one of them", one.name, svc.Name)
 		} else if ip != "" {
 			from.approx("clusterIP", "left out: addresses are given by Skerry")
 		}
@@ -247,7 +304,7 @@ func (conv *kube) reachedAt(load *workload, ref spec.PortRef, number int) bool {
 	at := slices.IndexFunc(ports, func(p spec.Port) bool { return p.PortName() == string(ref) })
 	taken := slices.ContainsFunc(load.ports, func(p kubePort) bool { return p.number == number })
 	for _, one := range conv.peers { // those of Services that are still to come, too
-		taken = taken || one.load == load && slices.Contains(one.list, number)
+		taken = taken || slices.Contains(one.targets[load], number)
 	}
 	if at < 0 || taken || ports[at].ServicePort != 0 && ports[at].ServicePort != number || number < 1 || number > 65535 ||
 		ports[at].Proto() != "tcp" && ports[at].Proto() != "udp" || load.svc.Isolation != "" {
@@ -263,7 +320,6 @@ func (conv *kube) reachedAt(load *workload, ref spec.PortRef, number int) bool {
 }
 
 func (conv *kube) servicePort(one *peer, from *fields, kind string) {
-	svc := &one.load.svc
 	number, name := from.number("port", ""), from.text("name", "")
 	protocol := strings.ToLower(from.text("protocol", ""))
 	text, nodePort := from.text("targetPort", ""), from.number("nodePort", "")
@@ -273,21 +329,38 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 		from.refuse("port", "there is none")
 		return
 	}
-	target := one.target(text, *number)
-	if target == 0 {
-		from.refuse("targetPort", "no container has a port %q", text)
-		return
+	var ref spec.PortRef
+	targets := map[int]bool{}
+	kept := true
+	for _, load := range slices.Backward(one.loads) { // so that ref is a port of the first
+		target := load.target(text, *number)
+		if target == 0 {
+			from.refuse("targetPort", "no container of %s has a port %q", load.object.name, text)
+			return
+		}
+		targets[target] = true
+		ref = load.listen(name, target, 0, protocol)
+		kept = (target == *number || conv.reachedAt(load, ref, *number)) && kept
 	}
-	ref := one.load.listen(name, target, 0, protocol)
-	if target != *number && conv.reachedAt(one.load, ref, *number) {
-		from.kept("", "ports: servicePort")
-	} else if target != *number {
-		from.approx("", "%s listens at %d: who asks for port %d must ask for that; where these files do, they do now", svc.Name, target, *number)
-	} else {
+	target := one.ports[*number]
+	switch {
+	case kept && target == *number && len(targets) == 1:
 		from.kept("", "ports")
+	case kept:
+		from.kept("", "ports: servicePort")
+	case len(targets) > 1:
+		from.refuse("targetPort", "its workloads listen at different ports, and cannot all be reached at %d", *number)
+		return
+	default:
+		from.approx("", "%s listens at %d: who asks for port %d must ask for that; where these files do, they do now", one.name, target, *number)
 	}
 	if name != "" && string(ref) != Name(name) {
 		from.approx("name", "the port is called %s", ref)
+	}
+	publish := func(host int) {
+		for _, load := range one.loads {
+			load.listen(name, load.target(text, *number), host, protocol)
+		}
 	}
 	listen := 0
 	switch {
@@ -296,7 +369,7 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 	case kind == "NodePort" && nodePort != nil:
 		listen = *nodePort
 	case kind == "NodePort":
-		one.load.listen(name, target, -1, protocol)
+		publish(-1)
 		from.approx("nodePort", "ports, with a hostPort that each worker chooses for its instance")
 		return
 	default:
@@ -309,16 +382,16 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 		from.approx("nodePort", "left out: an ingress has one port")
 	}
 	if protocol != "" && protocol != "tcp" {
-		one.load.listen(name, target, listen, protocol)
+		publish(listen)
 		from.approx("protocol", "ports, with hostPort: each worker with an instance has the port")
 		return
 	}
 	if other := conv.entries[listen]; other != "" {
-		one.load.listen(name, target, -1, protocol)
+		publish(-1)
 		from.approx("port", "ports, with a hostPort that each worker chooses: its ingress has port %d for %s", listen, other)
 		return
 	}
-	conv.entries[listen] = svc.Name
+	conv.entries[listen] = one.name
 	ingress := spec.Ingress{Port: ref, Protocol: spec.IngressTCP, Listen: listen}
 	if listen == 80 {
 		ingress = spec.Ingress{Port: ref}
@@ -326,7 +399,27 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 	} else {
 		from.approx("port", "ingress, at port %d of every worker that has one", listen)
 	}
-	svc.Ingress = append(svc.Ingress, ingress)
+	if why := one.enter(ingress); why != "" {
+		from.refuse("type", "%s", why)
+	}
+}
+
+// enter has clients outside reach what a Service leads to. It gives the reason why they cannot.
+func (one *peer) enter(way spec.Ingress) (why string) {
+	first := &one.loads[0].svc
+	if len(one.loads) > 1 {
+		way.Alias = one.name
+		port, _ := way.Port.Find(first.Ports)
+		var all [][]spec.Port
+		for _, load := range one.loads {
+			all = append(all, load.svc.Ports)
+		}
+		if spec.CommonPort(port, all...) == 0 {
+			return "its workloads are not all reached at the same port"
+		}
+	}
+	first.Ingress = append(first.Ingress, way)
+	return ""
 }
 
 // ingress takes an Ingress.
@@ -409,8 +502,17 @@ func (conv *kube) backend(from *fields, way spec.Ingress) {
 		from.refuse("service.port", "the Service %s has no such port", name)
 		return
 	}
-	way.Port = one.load.listen("", target, 0, "")
-	one.load.svc.Ingress = append(one.load.svc.Ingress, way)
+	for _, load := range slices.Backward(one.loads) {
+		at := slices.IndexFunc(load.svc.Ports, func(p spec.Port) bool { return len(one.loads) > 1 && p.ServicePort == target })
+		if at >= 0 {
+			way.Port = spec.PortRef(load.svc.Ports[at].PortName())
+		} else {
+			way.Port = load.listen("", target, 0, "")
+		}
+	}
+	if why := one.enter(way); why != "" {
+		from.refuse("service", "%s", why)
+	}
 }
 
 // policy takes a NetworkPolicy. Here all services of an application reach each other, and nobody else without an export.

@@ -31,7 +31,6 @@ var kubePodLeft = map[string]string{
 	"enableServiceLinks":           "left out: services are found by name",
 	"imagePullSecrets":             "left out: the operator gives credentials for registries: --registry-config",
 	"dnsConfig":                    "left out: instances ask their worker",
-	"hostname":                     "left out: a container's is the name of its instance",
 	"subdomain":                    "left out: the name of an instance is its number before the service's",
 	"setHostnameAsFQDN":            "left out: a container's name is that of its instance",
 	"priorityClassName":            "left out: write placement.priority",
@@ -48,7 +47,6 @@ var kubePodRefusals = map[string]string{
 	"hostNetwork":     "an instance has a network of its own: publish ports with hostPort",
 	"hostPID":         "an instance has its own processes; a helper can be a sidecar, which shares them",
 	"hostIPC":         "an instance has its own",
-	"hostAliases":     "names are those of services, and of the worker's name servers",
 	"priority":        "write placement.priority, from -1000 to 1000",
 	"readinessGates":  "an instance is ready when its probes say so",
 	"resourceClaims":  "devices are asked for by their class: devices: [{cdi: ...}]",
@@ -73,6 +71,7 @@ func (conv *kube) pod(load *workload, from *fields) {
 	it.volumes()
 	it.placement()
 	it.ends()
+	it.hosts()
 	for i, container := range containers {
 		if i == it.main {
 			container.kept("name", "the main container; %v is known as main here", container.m["name"])

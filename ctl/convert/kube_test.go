@@ -72,20 +72,7 @@ func golden(t *testing.T, file string, result *Result, err error) {
 // TestCorpus holds which share of real applications is converted without a refusal. The files are written after real ones, which
 // SOURCES names.
 func TestCorpus(t *testing.T) {
-	sources, err := os.ReadFile("testdata/corpus/kubernetes/SOURCES")
-	if err != nil {
-		t.Fatalf("read the sources: %v", err)
-	}
-	kinds := map[string]string{}
-	for line := range strings.Lines(string(sources)) {
-		if words := strings.Fields(line); len(words) == 4 && words[0] != "#" {
-			kinds[words[0]] = words[1]
-		}
-	}
-	files, err := filepath.Glob("testdata/corpus/kubernetes/*.yaml")
-	if err != nil || len(files) != len(kinds) {
-		t.Fatalf("there are %d files and %d with a source: %v", len(files), len(kinds), err)
-	}
+	kinds, files := corpusKinds(t, "testdata/corpus/kubernetes")
 	total, converted := map[string]int{}, map[string]int{}
 	reasons := map[string]int{}
 	for _, file := range files {

@@ -19,8 +19,6 @@ type kubeUse struct {
 	files   map[string]kubeFile // or files of ConfigMaps, by their path in it
 	secrets []spec.SecretUse    // and of Secrets
 	mounted bool
-	whole   bool // some container mounts all of it
-	part    bool // some container mounts a part of it
 }
 
 // kubeFile is a file of a ConfigMap.
@@ -334,11 +332,8 @@ func (it *pod) mounts(from *fields, out *spec.Container) {
 		at = path.Clean("/" + at)
 		use := it.uses[name]
 		if template := it.load.claims[name]; template != nil && use == nil {
-			out.Mounts = append(out.Mounts, spec.Mount{Volume: Name(name), Path: at, ReadOnly: readOnly})
+			out.Mounts = append(out.Mounts, spec.Mount{Volume: Name(name), Path: at, SubPath: mount.part("subPath", below), ReadOnly: readOnly})
 			mount.kept("", "mounts")
-			if below != "" {
-				mount.approx("subPath", "left out: the whole volume is mounted")
-			}
 			continue
 		}
 		if use == nil {
@@ -354,21 +349,11 @@ func (it *pod) mount(mount *fields, use *kubeUse, at, below string, readOnly boo
 	svc := &it.load.svc
 	if use.volume != nil {
 		volume := *use.volume
-		if below != "" {
-			volume.Name = cmp.Or(Name(volume.Name+"-"+below), volume.Name)
-			mount.approx("subPath", "a volume of its own")
-			use.part = true
-		} else {
-			use.whole = true
-			mount.kept("", "mounts")
-		}
-		if use.whole && use.part {
-			mount.refuse("subPath", "a part of a volume cannot be mounted beside the whole")
-		}
+		mount.kept("", "mounts")
 		if !slices.ContainsFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == volume.Name }) {
 			svc.Volumes = append(svc.Volumes, volume)
 		}
-		out.Mounts = append(out.Mounts, spec.Mount{Volume: volume.Name, Path: at, ReadOnly: readOnly})
+		out.Mounts = append(out.Mounts, spec.Mount{Volume: volume.Name, Path: at, SubPath: mount.part("subPath", below), ReadOnly: readOnly})
 		return
 	}
 	if len(use.secrets) > 0 && below != "" && len(use.files) == 0 {

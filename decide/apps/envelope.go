@@ -37,7 +37,7 @@ func fieldsOf(s *spec.ServiceSpec, privileged bool) map[string]string {
 	var t spec.ServiceSpec
 	_ = json.Unmarshal(mustJSON(s), &t)
 	var none spec.ServiceSpec
-	t.Replicas, t.Scale, t.Platforms, t.Pinned = nil, nil, nil, nil
+	t.Replicas, t.Scale, t.Platforms, t.Pinned, t.Needs = nil, nil, nil, nil, nil
 	t.Resources.CPU, t.Resources.Memory, t.Resources.Storage, t.Resources.Limits = 0, 0, 0, none.Resources.Limits
 	t.Resources.BandwidthIn, t.Resources.BandwidthOut = 0, 0
 	t.Restart, t.Update, t.TerminationGrace = none.Restart, none.Update, nil

@@ -44,7 +44,9 @@ func (js *jobs) reconcileJob(now time.Time, a *App, s *spec.ServiceSpec, fx *wir
 	} else {
 		id := runID(a, s, a.Restarts[s.Name])
 		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id && !strings.HasPrefix(last.ID, id+".") {
-			js.startRun(now, a, s, js.freeRun(a, s, id), true, fx)
+			if js.startWaits(a, s) == "" {
+				js.startRun(now, a, s, js.freeRun(a, s, id), true, fx)
+			}
 		}
 	}
 	for _, r := range a.Runs[s.Name] {

@@ -80,16 +80,22 @@ func (ns *networks) wanted(a *App) map[skerry.ServiceKey]int {
 		want[sk] = ns.ledger.numbered(sk, s)
 		left -= len(spec.Balances()) + want[sk]
 	}
+	for _, alias := range a.Manifest.Spec.Aliases() {
+		want[skerry.ServiceKey{App: a.Key(), Service: alias.Name}] = 0
+		left -= len(spec.Balances())
+	}
 	left = min(left, maxImported)
 	for _, im := range ns.imports(a) {
 		if left < len(spec.Balances()) {
 			break
 		}
 		left -= len(spec.Balances())
+		want[im.key] = 0
+		if im.spec == nil {
+			continue // an alias has no instances of its own
+		}
 		if n := ns.ledger.numbered(im.key, im.spec); n <= left {
 			want[im.key], left = n, left-n
-		} else {
-			want[im.key] = 0
 		}
 	}
 	return want
@@ -233,11 +239,12 @@ func (ns *networks) allowed(a *App, s *spec.ServiceSpec) (out []wire.NetworkID) 
 	return out
 }
 
-// imported is a service of another application that an application may reach.
+// imported is a service, or an alias, of another application that an application may reach.
 type imported struct {
-	key  skerry.ServiceKey
-	spec *spec.ServiceSpec
-	as   string
+	key   skerry.ServiceKey
+	spec  *spec.ServiceSpec // nil: it is an alias
+	as    string
+	alias spec.Alias // with those of its services that may be reached
 }
 
 // imports lists what other applications export to one, by key.
@@ -251,6 +258,15 @@ func (ns *networks) imports(a *App) (out []imported) {
 					im.as = e.As
 				}
 				out = append(out, im)
+			}
+		}
+		for _, alias := range o.Manifest.Spec.Aliases() {
+			alias.Services = slices.DeleteFunc(alias.Services, func(s *spec.ServiceSpec) bool {
+				_, ok := exportTo(o, s, a)
+				return !ok
+			})
+			if len(alias.Services) > 0 {
+				out = append(out, imported{key: skerry.ServiceKey{App: o.Key(), Service: alias.Name}, alias: alias})
 			}
 		}
 	}
@@ -319,8 +335,8 @@ func (ns *networks) Network(k skerry.AppKey) *wire.AppNetwork {
 		return nil
 	}
 	out := &wire.AppNetwork{App: k, Org: a.Org, Net: n.ID}
-	add := func(name string, sk skerry.ServiceKey, s *spec.ServiceSpec) *wire.NetworkService {
-		v := wire.NetworkService{Name: name, Ports: s.Ports, Sleeps: s.Sleeps()}
+	addressed := func(name string, sk skerry.ServiceKey) wire.NetworkService {
+		v := wire.NetworkService{Name: name}
 		at := func(b spec.Balance, ordinal int) {
 			addr, _ := n.Addresses.Of(ipam.Key{Service: sk, Policy: b, Ordinal: ordinal})
 			switch b {
@@ -340,8 +356,19 @@ func (ns *networks) Network(k skerry.AppKey) *wire.AppNetwork {
 		for i := range n.was[sk] {
 			at(spec.BalanceInstance, i)
 		}
+		return v
+	}
+	add := func(name string, sk skerry.ServiceKey, s *spec.ServiceSpec) *wire.NetworkService {
+		v := addressed(name, sk)
+		v.Ports, v.Sleeps = s.Ports, s.Sleeps()
 		out.Services = append(out.Services, v)
 		return &out.Services[len(out.Services)-1]
+	}
+	addAlias := func(sk skerry.ServiceKey, alias *spec.Alias) *wire.NetworkService {
+		v := addressed(sk.Service, sk)
+		v.Ports, v.Leads = alias.Reached(), alias.Leads(sk.App)
+		out.Aliases = append(out.Aliases, v)
+		return &out.Aliases[len(out.Aliases)-1]
 	}
 	own := map[string]bool{}
 	for i := range a.Manifest.Spec.Services {
@@ -354,10 +381,19 @@ func (ns *networks) Network(k skerry.AppKey) *wire.AppNetwork {
 			v.Links = append(v.Links, l.Service)
 		}
 	}
+	for _, alias := range a.Manifest.Spec.Aliases() {
+		own[alias.Name] = true
+		addAlias(skerry.ServiceKey{App: k, Service: alias.Name}, &alias).Short = true
+	}
 	out.Certificates = ns.certificates.of(a)
 	for _, im := range ns.imports(a) {
 		if _, ok := n.was[im.key]; !ok {
 			continue // not yet
+		}
+		if im.spec == nil {
+			v := addAlias(im.key, &im.alias)
+			v.Of, v.Net = im.key, ns.NetworkID(im.key.App)
+			continue
 		}
 		name := im.as
 		if name == "" {

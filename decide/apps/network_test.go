@@ -228,3 +228,59 @@ func TestRoomAfterRest(t *testing.T) {
 		t.Error("the addresses are free, and the service has none")
 	}
 }
+
+// A name that services share has addresses of its own, and leads to all of them; in another application to those that are exported to it.
+// It counts against quotas, and keeps its addresses while services join it and leave it.
+func TestAliasesLeadToAllThatHaveThem(t *testing.T) {
+	c := controller(t, Quota{})
+	versions := func(app string, exported ...string) *wire.AppNetwork {
+		do(t, c, apply(1, func(a *Apply) {
+			a.App.Metadata.Name = app
+			one := a.App.Spec.Services[0]
+			a.App.Spec.Services = nil
+			for _, name := range []string{"blue", "green"} {
+				one.Name, one.Export, one.Aliases = name, nil, []string{"front"}
+				if slices.Contains(exported, name) {
+					one.Export = []spec.Export{{To: "default/shop"}}
+				}
+				a.App.Spec.Services = append(a.App.Spec.Services, one)
+			}
+		}))
+		return c.Network(skerry.AppKey{Namespace: "default", Name: app})
+	}
+	leads := func(list []wire.NetworkService) (out []string) {
+		for _, s := range list {
+			out = append(out, fmt.Sprint(s.Name, s.Leads, s.Short))
+			for _, b := range spec.Balances() {
+				if !s.Address(b).IsValid() || len(s.Instances) > 0 {
+					t.Errorf("%s has addresses %+v", s.Name, s)
+				}
+			}
+		}
+		return out
+	}
+	do(t, c, apply(1))
+	used := c.Usage("harbour", skerry.AppKey{}).ServiceAddresses
+	own := versions("other", "green")
+	if got := leads(own.Aliases); !slices.Equal(got, []string{"front[default/other/blue default/other/green] true"}) {
+		t.Errorf("in its application: %v", got)
+	}
+	if more := c.Usage("harbour", skerry.AppKey{}).ServiceAddresses - used; more != 3*3+2 {
+		t.Errorf("%d addresses are counted", more)
+	}
+	abroad := c.Network(shop).Aliases
+	if got := leads(abroad); !slices.Equal(got, []string{"front[default/other/green] false"}) {
+		t.Errorf("in the other: %v", got)
+	}
+	if len(abroad) > 0 && (abroad[0].Of.String() != "default/other/front" || abroad[0].Net != own.Net) {
+		t.Errorf("it is %+v", abroad[0])
+	}
+	was := own.Aliases[0].RoundRobin
+	own = versions("other")
+	if got := leads(c.Network(shop).Aliases); len(got) > 0 || own.Aliases[0].RoundRobin != was {
+		t.Errorf("not exported any more: %v, at %s, was %s", got, own.Aliases[0].RoundRobin, was)
+	}
+	if a := c.App(skerry.AppKey{Namespace: "default", Name: "other"}); !slices.Equal(a.Manifest.Spec.Services[0].Needs, []string{spec.FeatureAliases}) {
+		t.Errorf("its services need %v", a.Manifest.Spec.Services[0].Needs)
+	}
+}

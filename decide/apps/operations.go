@@ -50,6 +50,7 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 	key := r.App.Key()
 	res := Applied{Key: key, Gen: 1, Created: old == nil, Warnings: r.App.Warnings()}
 	var more []string
+	r.App.Spec.NeedAliases()
 	r.Digests, more = pin(&r.App, r.Digests, old)
 	res.Warnings = append(res.Warnings, more...)
 	a := &App{Manifest: r.App, Org: ns.Org, Gen: 1, CreatedAt: now, UpdatedAt: now, Author: r.Actor, Deployed: !r.Register, Digests: r.Digests}

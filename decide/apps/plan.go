@@ -26,6 +26,7 @@ func (e *editor) Plan(now time.Time, app spec.Application, digests map[string]st
 	if err != nil {
 		return Planned{}, err
 	}
+	app.Spec.NeedAliases()
 	pin(&app, digests, old)
 	a := &App{Manifest: app, Org: ns.Org, Gen: 1, revisions: map[string]string{}}
 	if old != nil {

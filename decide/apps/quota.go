@@ -115,6 +115,7 @@ func (ts *tenants) ask(m *spec.Application) Usage {
 		u.ServiceAddresses += addressesOf(s)
 		u.Need = u.Need.Add(s.AtMost().Times(n))
 	}
+	u.ServiceAddresses += len(m.Spec.Aliases()) * len(spec.Balances())
 	return u
 }
 

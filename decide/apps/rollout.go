@@ -33,6 +33,8 @@ type Rollout struct {
 	Reason    string            `json:"reason,omitempty"`   // of the last of them
 	Told      bool              `json:"told,omitempty"`     // that it fails
 	Back      bool              `json:"back,omitempty"`     // to what ran before: without canary, waves and pauses
+	// Begun: what its service waits for (startAfter) was as far once.
+	Begun bool `json:"begun,omitempty"`
 	// Ailing are the ordinals of replicas that served nobody although others of their version did (see findAiling).
 	Ailing []int     `json:"ailing,omitempty"`
 	began  time.Time // this life of the orchestrator, if that was later

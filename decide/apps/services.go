@@ -54,9 +54,13 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 		return // it goes back to what ran before
 	}
 	roll := a.Rollouts[s.Name]
+	held := rs.held(a, s, roll, fx)
+	if held {
+		limit = min(limit, len(current))
+	}
 	rs.findAiling(now, a, s, roll, old, fx)
 	current, old = rs.resize(now, a, s, current, old, limit, fx)
-	if s.Update.Strategy == "recreate" && len(old) > 0 && (a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "") {
+	if s.Update.Strategy == "recreate" && len(old) > 0 && (held || a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "") {
 		return
 	}
 	if s.Update.Strategy == "recreate" && len(old) > 0 {
@@ -221,6 +225,10 @@ func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpe
 			return // it goes back to what ran before
 		}
 	}
+	held := rs.held(a, s, roll, fx)
+	if held {
+		limit = min(limit, len(judged))
+	}
 	next := rs.nextSites(now, a, s, roll, judged, rest, limit)
 	for at, target := range rs.targets {
 		switch i := have[target]; {
@@ -229,7 +237,7 @@ func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpe
 			if like := rs.ofRevision(skerry.ServiceKey{App: a.Key(), Service: s.Name}, roll.From); like != nil {
 				rs.createAs(now, a, like, at, target, fx)
 			}
-		case i == nil:
+		case i == nil && !held:
 			current = append(current, rs.create(now, a, s, at, target, "", fx))
 		case slices.Contains(next, i):
 			rs.stop(now, i, "replaced by a new version", fx)

@@ -69,6 +69,12 @@ func ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
 			}
 		}
 	}
+	for _, s := range n.Aliases {
+		if s.Of == (skerry.ServiceKey{}) {
+			s.Ports = nil
+			v.Aliases = append(v.Aliases, s)
+		}
+	}
 }
 
 func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
@@ -137,7 +143,11 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	if s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker {
 		v.Rollout = vs.viewRollout(a, s)
 	}
-	v.Reason = serviceReason(&v, &worst)
+	if v.Reason = serviceReason(&v, &worst); v.Reason == "" {
+		if waits := vs.orderWaits(a, s); waits != "" {
+			v.Reason = wire.Summary("StartWaits", waits)
+		}
+	}
 	for _, r := range a.Runs[s.Name] {
 		v.Runs = append(v.Runs, view.RunView{ID: r.ID, StartedAt: r.StartedAt, EndedAt: r.EndedAt, Succeeded: r.Succeeded, Failed: r.Failed,
 			Result: r.Result, Reason: r.Reason})

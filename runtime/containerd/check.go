@@ -149,7 +149,7 @@ func (d *Driver) check(ctx context.Context, report *runtime.Report) {
 		runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp,
 		runtime.AbilityStats,
 		runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals,
-		runtime.AbilityUlimits, runtime.AbilityUser,
+		runtime.AbilityHosts, runtime.AbilityUlimits, runtime.AbilityUser,
 	}, d.IOAbilities()...)
 	if d.opts.Class != "" && d.opts.Isolation != spec.IsolationShared {
 		report.Abilities = slices.DeleteFunc(report.Abilities, func(a runtime.Ability) bool {

@@ -113,6 +113,8 @@ func check(spec runtime.Spec) error {
 		return no(runtime.AbilityUserNS, "a native task is a user of the host; use the oci runtime")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "they would change the host; use the oci runtime")
+	case len(spec.ExtraHosts) > 0:
+		return no(runtime.AbilityHosts, "a native task sees the host's hosts file; use the oci runtime")
 	case spec.Handler != nil:
 		return no(runtime.AbilityHandler, "a process is not started for a request; use the wasm runtime")
 	case spec.Checkpoint:

@@ -114,7 +114,7 @@ func (d *Driver) check(ctx context.Context, report *runtime.Report) {
 			runtime.AbilityPids, runtime.AbilityPrivileged, runtime.AbilityReadOnlyRoot, runtime.AbilityResize, runtime.AbilitySeccomp,
 			runtime.AbilityStats,
 			runtime.AbilitySysctls, runtime.AbilityTTY, runtime.AbilityDir, runtime.AbilityHostNetwork, runtime.AbilitySignals,
-			runtime.AbilityUlimits, runtime.AbilityUser,
+			runtime.AbilityHosts, runtime.AbilityUlimits, runtime.AbilityUser,
 		}
 		if d.Options.Sandbox != (monitor.Sandbox{}) {
 			report.Abilities = slices.DeleteFunc(report.Abilities, func(a runtime.Ability) bool {

@@ -237,13 +237,18 @@ func ownFiles(spec runtime.Spec) (out []ownFile) {
 	files := map[string]string{}
 	if n := spec.Network; n != nil {
 		files["/etc/resolv.conf"] = runtime.ResolvConf(n)
-		files["/etc/hosts"] = runtime.Hosts(n, spec.Hostname)
+		files["/etc/hosts"] = runtime.Hosts(n, spec.Hostname, spec.ExtraHosts)
+	} else if len(spec.ExtraHosts) > 0 {
+		files["/etc/hosts"] = runtime.Hosts(nil, spec.Hostname, spec.ExtraHosts)
 	}
 	if spec.Hostname != "" {
 		files["/etc/hostname"] = spec.Hostname + "\n"
 	}
 	if spec.HostNetwork {
 		files["/etc/resolv.conf"], files["/etc/hosts"] = "", ""
+		if own, err := os.ReadFile("/etc/hosts"); err == nil && len(spec.ExtraHosts) > 0 {
+			files["/etc/hosts"] = runtime.HostLines(string(own), spec.ExtraHosts)
+		}
 	}
 	for _, target := range []string{"/etc/resolv.conf", "/etc/hosts", "/etc/hostname"} {
 		text, ok := files[target]

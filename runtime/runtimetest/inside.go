@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -271,6 +272,15 @@ func (s *suite) network(t *testing.T) {
 	if _, out := s.run(t, sp); !s.o.HostRoot && !strings.Contains(out, "192.0.2.7 islet\n") {
 		t.Errorf("hosts: got %q", out)
 	}
+	if slices.Contains(s.can, runtime.AbilityHosts) {
+		sp.Hostname, sp.ExtraHosts = "islet.example", lighthouse()
+		_, out := s.run(t, sp)
+		for _, line := range []string{"192.0.2.7 islet.example islet\n", "203.0.113.5 lighthouse light.example\n"} {
+			if !strings.Contains(out, line) {
+				t.Errorf("hosts: got %q, without %q", out, line)
+			}
+		}
+	}
 	host, err := os.ReadFile("/proc/sys/net/ipv4/ip_default_ttl")
 	if err != nil {
 		t.Fatal(err)
@@ -280,6 +290,11 @@ func (s *suite) network(t *testing.T) {
 	if _, out := s.run(t, sp); out != string(host) {
 		t.Errorf("the host's network: got %q, not %q", out, host)
 	}
+}
+
+// lighthouse is a host that no name server knows.
+func lighthouse() []spec.HostEntry {
+	return []spec.HostEntry{{Address: netip.MustParseAddr("203.0.113.5"), Names: []string{"lighthouse", "light.example"}}}
 }
 
 func (s *suite) isolation(t *testing.T) {

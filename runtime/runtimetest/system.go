@@ -123,6 +123,7 @@ func (s *suite) lacks(t *testing.T) {
 		{runtime.AbilityDir, func(sp *runtime.Spec) { sp.Dir = "/tmp" }},
 		{runtime.AbilityUlimits, func(sp *runtime.Spec) { sp.Ulimits = []runtime.Ulimit{{Name: "nofile", Soft: 99, Hard: 99}} }},
 		{runtime.AbilitySysctls, func(sp *runtime.Spec) { sp.Sysctls = map[string]string{"net.ipv4.ip_default_ttl": "77"} }},
+		{runtime.AbilityHosts, func(sp *runtime.Spec) { sp.ExtraHosts = lighthouse() }},
 		{runtime.AbilitySignals, func(sp *runtime.Spec) { sp.StopSignal = 10 }},
 		{runtime.AbilityPrivileged, func(sp *runtime.Spec) { sp.Privileged = true }},
 		{runtime.AbilityCapabilities, func(sp *runtime.Spec) { sp.CapAdd = []string{"NET_ADMIN"} }},

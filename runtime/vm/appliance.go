@@ -216,6 +216,8 @@ func (d *Appliances) refuse(spec *runtime.Spec) error {
 		return no(runtime.AbilityHostNetwork, "the host's network is not in the machine; use the oci runtime")
 	case len(spec.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "the machine's system is set by what is in its image")
+	case len(spec.ExtraHosts) > 0:
+		return no(runtime.AbilityHosts, "the machine's system has a hosts file of its own")
 	case spec.UserNS != nil:
 		return no(runtime.AbilityUserNS, "users of a machine's system are nobody outside as it is")
 	case len(spec.Ulimits) > 0:

@@ -65,7 +65,7 @@ func (d *Driver) check(ctx context.Context, report *runtime.Report) *choice {
 		runtime.AbilityCapabilities, runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityExec, runtime.AbilityImages, runtime.AbilityLogs,
 		runtime.AbilityMemory, runtime.AbilityMounts, runtime.AbilityNetNS, runtime.AbilityPause, runtime.AbilityPids, runtime.AbilityPrivileged,
 		runtime.AbilityReadOnlyRoot, runtime.AbilityStats, runtime.AbilitySysctls, runtime.AbilityTTY,
-		runtime.AbilityDir, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
+		runtime.AbilityDir, runtime.AbilityHosts, runtime.AbilitySignals, runtime.AbilityUlimits, runtime.AbilityUser,
 	}
 	report.Abilities = append(report.Abilities, d.base.IOAbilities()...)
 	return &c

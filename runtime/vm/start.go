@@ -275,7 +275,9 @@ func (s *setup) mounts(mounts []runtime.Mount) error {
 func (s *setup) networkFiles(task *monitor.Task, spec runtime.Spec) error {
 	files := map[string]string{}
 	if n := spec.Network; n != nil {
-		files["/etc/resolv.conf"], files["/etc/hosts"] = runtime.ResolvConf(n), runtime.Hosts(n, spec.Hostname)
+		files["/etc/resolv.conf"], files["/etc/hosts"] = runtime.ResolvConf(n), runtime.Hosts(n, spec.Hostname, spec.ExtraHosts)
+	} else if len(spec.ExtraHosts) > 0 {
+		files["/etc/hosts"] = runtime.Hosts(nil, spec.Hostname, spec.ExtraHosts)
 	}
 	if spec.Hostname != "" && spec.Network != nil {
 		files["/etc/hostname"] = spec.Hostname + "\n"

@@ -287,6 +287,8 @@ func check(task runtime.Spec) ([]string, error) {
 		return no(runtime.AbilityDevices, "WASI has no devices; mount a file")
 	case len(task.Sysctls) > 0:
 		return no(runtime.AbilitySysctls, "a module has no network stack of its own to set")
+	case len(task.ExtraHosts) > 0:
+		return no(runtime.AbilityHosts, "a module looks up no names")
 	case task.UserNS != nil:
 		return no(runtime.AbilityUserNS, "WASI has no users; a module runs as nobody")
 	case len(task.Ulimits) > 0:

@@ -106,7 +106,8 @@ func (i *inst) start(name string, fx *wire.Effects) {
 func (i *inst) stop(name string, fx *wire.Effects) {
 	k := i.Containers[name]
 	k.stop = true
-	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i)})
+	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i),
+		PreStop: i.A.Spec.HookOf(name), Address: i.Address})
 }
 
 func (i *inst) isInit(name string) bool {
@@ -133,7 +134,7 @@ func graceOf(i *inst) time.Duration {
 	if i.A.Spec.TerminationGrace != nil {
 		return time.Duration(*i.A.Spec.TerminationGrace)
 	}
-	return 10 * time.Second
+	return spec.DefaultGrace
 }
 
 // busy reports whether a container runs or is being started.

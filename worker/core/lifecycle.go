@@ -56,6 +56,10 @@ func (life *lifecycle) take(now time.Time, msg any, fx *wire.Effects) {
 		life.leaseOver(now, m, fx)
 	case ImageMended:
 		life.mended(now, m, fx)
+	case HookFailed:
+		if i := life.ledger.insts[m.ID]; i != nil {
+			life.ledger.event(now, i, wire.EventWarning, "PreStopFailed", "container "+m.Name+": "+m.Text, fx)
+		}
 	case Quiet:
 		if i := life.ledger.insts[m.ID]; i != nil && i.draining {
 			i.draining = false
@@ -107,6 +111,12 @@ func (life *lifecycle) leaseOver(now time.Time, m LeaseOver, fx *wire.Effects) {
 type ImageMended struct {
 	ID   skerry.InstanceID
 	Text string
+}
+
+// HookFailed tells that what is to be done before a container ends went wrong. It ends all the same.
+type HookFailed struct {
+	ID         skerry.InstanceID
+	Name, Text string
 }
 
 // mended tells of an image that was put right.

@@ -136,6 +136,8 @@ type (
 		Attempt int
 		Handle  json.RawMessage
 		Grace   time.Duration
+		PreStop *spec.Hook // nil: nothing is done before
+		Address string     // of the instance
 	}
 	// Watch waits for the end of a container that was found running -> Exited.
 	Watch struct {

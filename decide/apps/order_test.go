@@ -1,0 +1,152 @@
+package apps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// ordered is a site with a service that waits for a database to be ready and for a job to succeed, which waits for the database to run.
+type ordered struct{ *site }
+
+func newOrdered(t *testing.T) ordered {
+	return ordered{newSite(t)}
+}
+
+func (o ordered) apply(image string) {
+	o.t.Helper()
+	o.tell(apply(1, func(a *Apply) {
+		web := a.App.Spec.Services[0]
+		web.Image = image
+		db, migrate := web, web
+		db.Name, db.Image = "db", "db:1"
+		migrate.Name, migrate.Mode, migrate.Replicas = "migrate", spec.ModeJob, nil
+		none := 0
+		migrate.Job = &spec.JobSpec{BackoffLimit: &none}
+		migrate.StartAfter = []spec.StartAfter{{Service: "db", Condition: spec.AfterRunning}}
+		web.StartAfter = []spec.StartAfter{{Service: "db"}, {Service: "migrate"}}
+		a.App.Spec.Services = []spec.ServiceSpec{web, migrate, db}
+		a.App.SetDefaults()
+	}))
+}
+
+// live lists what runs, or is being started, by service and image.
+func (o ordered) live() string {
+	var out []string
+	for _, i := range o.c.InstancesOf(shop) {
+		if i.Live() && !i.State.Final() {
+			out = append(out, i.Service.Service+" "+i.Spec.Image)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// end has the instances of the job end.
+func (o ordered) end(code int) {
+	var fx wire.Effects
+	for _, i := range o.c.InstancesOf(shop) {
+		if i.Service.Service != "migrate" || i.State.Final() {
+			continue
+		}
+		at := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited, Exit: &wire.Exit{Code: code, At: o.now}}
+		if code != 0 {
+			at.State, at.Reason = skerry.Failed, "exit code"
+		}
+		o.c.Observe(o.now, "site", at, &fx)
+	}
+	o.take(fx)
+	o.take(o.c.Reconcile(o.now))
+}
+
+func (o ordered) expect(when, live, reason string) {
+	o.t.Helper()
+	if got := o.live(); got != live {
+		o.t.Errorf("%s: %s, expected %s", when, got, live)
+	}
+	if got := o.c.View(o.c.App(shop), "root", false).Services[0].Reason; got != reason && !strings.HasPrefix(got, reason+":") {
+		o.t.Errorf("%s: the service says %q, expected %q", when, got, reason)
+	}
+}
+
+func (o ordered) pass(d time.Duration) {
+	for end := o.now.Add(d); o.now.Before(end); o.now = o.now.Add(time.Second) {
+		o.look()
+	}
+}
+
+// What others wait for comes first, and the order holds over a restart of who decides. An instance that is replaced later waits for nobody.
+func TestOthersComeFirst(t *testing.T) {
+	o := newOrdered(t)
+	o.apply("web:1")
+	o.expect("at first", "db db:1", "StartWaits: service db is to be ready first")
+	o.look()
+	o.look()
+	o.expect("when it runs", "db db:1, migrate web:1", "StartWaits: service db is to be ready first")
+	o.pass(5 * time.Second)
+	o.expect("when it is ready", "db db:1, migrate web:1", "StartWaits: job migrate is to succeed first")
+	o.end(0)
+	o.expect("when the job has succeeded", "db db:1, web web:1", "Placing")
+	o.pass(5 * time.Second)
+
+	o.bad = func(i *Instance) bool { return i.Service.Service == "db" }
+	o.pass(5 * time.Second)
+	for _, i := range o.c.InstancesOf(shop) {
+		if i.Service.Service == "web" {
+			var fx wire.Effects
+			o.c.Observe(o.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "exit code"}, &fx)
+			o.take(fx)
+		}
+	}
+	o.take(o.c.Reconcile(o.now))
+	o.look()
+	if got := o.live(); !strings.Contains(got, "web web:1") {
+		t.Errorf("an instance that failed is not replaced while another service is not ready: %s", got)
+	}
+}
+
+// A new version waits as the first one did, and the old one serves meanwhile. A job that fails holds it up for good, and says so.
+func TestNewVersionWaitsForItsJob(t *testing.T) {
+	o := newOrdered(t)
+	o.apply("web:1")
+	o.pass(5 * time.Second)
+	o.end(0)
+	o.pass(20 * time.Second)
+	o.apply("web:2")
+	o.pass(5 * time.Second)
+	if got := o.live(); got != "db db:1, migrate web:2, web web:1" {
+		t.Fatalf("while the new job runs: %s", got)
+	}
+	store := map[string]any{}
+	for k, v := range o.store {
+		store[k] = v
+	}
+	o.end(1)
+	o.pass(5 * time.Second)
+	if got := o.live(); got != "db db:1, web web:1" {
+		t.Errorf("when it has failed: %s", got)
+	}
+	if got := fmt.Sprint(o.c.View(o.c.App(shop), "root", false).Services[0].Reason); !strings.Contains(got, "job migrate is to succeed first, and has ended: Failed") {
+		t.Errorf("it says %q", got)
+	}
+	// The same with a job that succeeds, decided by who was started anew meanwhile.
+	o.store, o.c = store, New([16]byte{2}, "t")
+	for key, value := range store {
+		if _, err := o.c.Load(key, value.([]byte)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.c.Start(o.now)
+	o.pass(3 * time.Second)
+	o.end(0)
+	o.pass(30 * time.Second)
+	if got := o.live(); got != "db db:1, web web:2" {
+		t.Errorf("when it has succeeded: %s", got)
+	}
+}

@@ -1,0 +1,62 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
+)
+
+// preStop does what a service wants done before a container is asked to end. It gives what is left of its grace, and what went wrong. A
+// container that ends meanwhile ends the hook.
+func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle, stop core.StopContainer) (left time.Duration, err error) {
+	if stop.PreStop == nil || stop.Grace <= 0 {
+		return stop.Grace, nil
+	}
+	begin := time.Now()
+	hook, cancel := context.WithTimeout(ctx, stop.Grace)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := d.Wait(hook, h); err == nil {
+			cancel()
+		}
+	}()
+	err = s.runHook(hook, stop)
+	switch {
+	case errors.Is(hook.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("preStop was not done within terminationGrace, %s", stop.Grace)
+	case hook.Err() != nil: // it ended, or the agent does
+		err = nil
+	case err != nil:
+		err = fmt.Errorf("preStop: %w", err)
+	}
+	cancel()
+	<-ended
+	return max(0, stop.Grace-time.Since(begin)), err
+}
+
+func (s *Server) runHook(ctx context.Context, stop core.StopContainer) error {
+	at := core.ProbeOn{A: spec.Assignment{ID: stop.ID}, Address: stop.Address, Handle: stop.Handle}
+	switch hook := stop.PreStop; {
+	case hook.Exec != nil:
+		return s.probeExec(ctx, hook.Exec, at)
+	case hook.HTTP != nil:
+		return s.probeHTTP(ctx, hook.HTTP, at)
+	default:
+		timer := time.NewTimer(time.Duration(hook.Sleep))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+}

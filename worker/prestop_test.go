@@ -1,0 +1,90 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/worker/core"
+)
+
+// hooked is a driver with one task that runs commands and ends when it is told to.
+type hooked struct {
+	runtime.Driver
+	takes time.Duration
+	code  int
+	ran   []string
+	ends  chan struct{}
+}
+
+func (h *hooked) Exec(ctx context.Context, _ runtime.Handle, e runtime.ExecSpec) (int, error) {
+	h.ran = append(h.ran, e.Args...)
+	select {
+	case <-time.After(h.takes):
+		return h.code, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (h *hooked) Wait(ctx context.Context, _ runtime.Handle) (runtime.Exit, error) {
+	select {
+	case <-h.ends:
+		return runtime.Exit{}, nil
+	case <-ctx.Done():
+		return runtime.Exit{}, ctx.Err()
+	}
+}
+
+func (h *hooked) Name() string { return "oci" }
+
+// A hook takes from the time that the container has to end, and never more; one that fails is told of.
+func TestHooksTakeFromTheGrace(t *testing.T) {
+	run := &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}
+	for name, c := range map[string]struct {
+		hook       *spec.Hook
+		takes, end time.Duration // end: when the container ends by itself
+		code       int
+		left       time.Duration
+		told       string
+	}{
+		"none":      {nil, 0, 0, 0, 10 * time.Second, ""},
+		"a command": {run, 3 * time.Second, 0, 0, 7 * time.Second, ""},
+		"a failure": {run, time.Second, 0, 7, 9 * time.Second, "preStop: status 7: "},
+		"too long":  {run, time.Minute, 0, 0, 0, "preStop was not done within terminationGrace, 10s"},
+		"it ends":   {run, time.Minute, 4 * time.Second, 0, 6 * time.Second, ""},
+		"a wait":    {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{})}
+				s := &Server{drivers: map[string]runtime.Driver{"oci": d}}
+				if c.end > 0 {
+					time.AfterFunc(c.end, func() { close(d.ends) })
+				}
+				handle := encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})
+				left, err := s.preStop(t.Context(), d, runtime.Handle{}, core.StopContainer{ID: "a", Name: "main", Handle: handle, Grace: 10 * time.Second, PreStop: c.hook})
+				if left != c.left || c.hook == run != slices.Equal(d.ran, []string{"bye"}) {
+					t.Errorf("%s are left, and it ran %q", left, d.ran)
+				}
+				told := ""
+				if err != nil {
+					told = err.Error()
+				}
+				if told != c.told {
+					t.Errorf("it tells %q, expected %q", told, c.told)
+				}
+			})
+		})
+	}
+	if err := new(Server).runHook(t.Context(), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("a container that cannot be found: %v", err)
+	}
+}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+)
+
+// mountParts puts parts of volumes in the place of whole ones in a container's mounts. Each is mounted at a place of the instance's first,
+// which nobody in it reaches: whoever may write to the volume can change a path between the moment that it is looked at and the one
+// in which a runtime mounts it.
+func (s *Server) mountParts(a *spec.Assignment, name string, container *spec.Container, mounts []runtime.Mount) error {
+	for n, m := range container.Mounts {
+		if m.SubPath == "" {
+			continue
+		}
+		v := slices.IndexFunc(a.Spec.Volumes, func(v spec.Volume) bool { return v.Name == m.Volume })
+		if v < 0 {
+			continue // as with a whole one
+		}
+		source := s.volumeSource(a, &a.Spec.Volumes[v])
+		at := slices.IndexFunc(mounts, func(o runtime.Mount) bool { return o.Source == source && o.Target == m.Path })
+		if at < 0 {
+			continue
+		}
+		part := filepath.Join(s.instanceDir(a.ID), "parts", name, strconv.Itoa(n))
+		if err := mountPart(source, m.SubPath, part, a.Spec.Volumes[v].Host == nil); err != nil {
+			return volumeErr(m.Volume, err)
+		}
+		mounts[at].Source = part
+	}
+	return nil
+}
+
+// mountPart mounts a part of a volume at a place, in place of what is mounted there from an earlier attempt.
+func mountPart(volume, sub, at string, missing bool) error {
+	file, err := openPart(volume, sub, missing)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return fmt.Errorf("unmount %s: %w", at, err)
+	}
+	if err := mountPoint(file, at); err != nil {
+		return err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", sub, err)
+	}
+	if err := unix.Mount("", at, "", unix.MS_PRIVATE, ""); err != nil {
+		return errors.Join(fmt.Errorf("mount %s: %w", sub, err), unix.Unmount(at, unix.MNT_DETACH))
+	}
+	return nil
+}
+
+// openPart opens a file or directory of a volume, for nothing but mounting. No link leads out of the volume. With missing, directories that
+// are not there are made, for the same users as the volume.
+func openPart(volume, sub string, missing bool) (*os.File, error) {
+	root, err := unix.Open(volume, unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: volume, Err: err}
+	}
+	defer unix.Close(root)
+	fd, err := beneath(root, sub, unix.O_PATH)
+	parts := strings.Split(sub, "/")
+	for n := 1; missing && err == unix.ENOENT && n <= len(parts); n++ {
+		if made := makeBeneath(root, strings.Join(parts[:n-1], "/"), parts[n-1]); made != nil {
+			err = made
+			break
+		}
+		if n == len(parts) {
+			fd, err = beneath(root, sub, unix.O_PATH)
+		}
+	}
+	switch {
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ELOOP):
+		return nil, impossible(fmt.Sprintf("%s is, or goes through, a symbolic link that leads out of the volume", sub))
+	case errors.Is(err, unix.ENOSYS):
+		return nil, impossible("parts of volumes need Linux 5.6 or newer, which finds them without following links out of the volume")
+	case err != nil:
+		return nil, &os.PathError{Op: "open", Path: sub, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), sub)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		file.Close()
+		return nil, &os.PathError{Op: "stat", Path: sub, Err: err}
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG {
+		file.Close()
+		return nil, impossible(sub + " is neither a file nor a directory")
+	}
+	return file, nil
+}
+
+// beneath opens a path below a directory. Another process that renames something there has the kernel ask for another try.
+func beneath(root int, sub string, flags uint64) (fd int, err error) {
+	for range 8 {
+		fd, err = unix.Openat2(root, sub, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+		if err != unix.EAGAIN && err != unix.EINTR {
+			break
+		}
+	}
+	return fd, err
+}
+
+// makeBeneath makes a directory with the owner and the permissions of the volume, if nothing is there.
+func makeBeneath(root int, parent, name string) error {
+	if parent == "" {
+		parent = "."
+	}
+	in, err := beneath(root, parent, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(in)
+	if err := unix.Mkdirat(in, name, 0o700); err == unix.EEXIST {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	// What is there now may be another one, but nothing out of the volume, and a directory.
+	made, err := unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(made)
+	var st unix.Stat_t
+	if err := unix.Fstat(root, &st); err != nil {
+		return err
+	}
+	return errors.Join(unix.Fchown(made, int(st.Uid), int(st.Gid)), unix.Fchmod(made, st.Mode&0o777))
+}
