@@ -4,19 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
-	apps "k8s.io/api/apps/v1"
-	autoscaling "k8s.io/api/autoscaling/v2"
-	batch "k8s.io/api/batch/v1"
-	core "k8s.io/api/core/v1"
-	networking "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // web is what every set of objects has: a Deployment, its Service, and what a pod may refer to.
@@ -53,11 +47,8 @@ const kubePod = `{"containers":[{"name":"main","image":"x","ports":[{"name":"htt
 	"volumeMounts":[{"name":"v","mountPath":"/v"}],"env":[{"name":"A","value":"b"}]}],
 	"initContainers":[{"name":"first","image":"x"}],"volumes":[{"name":"v","emptyDir":{}}],"restartPolicy":%q}`
 
-// kubeSamples are the kinds, with their types and an object of each as it is without the field in question.
-func kubeSamples() map[string]struct {
-	of   any
-	base string
-} {
+// kubeSamples are the kinds, with an object of each as it is without the field in question.
+func kubeSamples() map[string]string {
 	template := func(restart string) string {
 		return fmt.Sprintf(`{"metadata":{"labels":{"app":"it"}},"spec":`+kubePod+`}`, restart)
 	}
@@ -65,54 +56,93 @@ func kubeSamples() map[string]struct {
 	object := func(version, kind, spec string) string {
 		return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"it"},"spec":{%s}}`, version, kind, spec)
 	}
-	type sample = struct {
-		of   any
-		base string
-	}
-	return map[string]sample{
-		"Deployment":  {apps.Deployment{}, object("apps/v1", "Deployment", selected)},
-		"StatefulSet": {apps.StatefulSet{}, object("apps/v1", "StatefulSet", selected)},
-		"DaemonSet":   {apps.DaemonSet{}, object("apps/v1", "DaemonSet", selected)},
-		"ReplicaSet":  {apps.ReplicaSet{}, object("apps/v1", "ReplicaSet", selected)},
-		"Job":         {batch.Job{}, object("batch/v1", "Job", `"template":`+template("Never"))},
-		"CronJob": {batch.CronJob{}, object("batch/v1", "CronJob",
-			`"schedule":"@daily","jobTemplate":{"spec":{"template":`+template("Never")+`}}`)},
-		"Pod": {core.Pod{}, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"it","labels":{"app":"it"}},"spec":` +
-			fmt.Sprintf(kubePod, "Always") + `}`},
-		"Service": {core.Service{}, object("v1", "Service", `"selector":{"app":"web"},"ports":[{"port":80}]`)},
-		"Ingress": {networking.Ingress{}, object("networking.k8s.io/v1", "Ingress",
-			`"rules":[{"host":"a.example.org","http":{"paths":[{"path":"/a","backend":{"service":{"name":"web","port":{"number":80}}}}]}}]`)},
-		"NetworkPolicy": {networking.NetworkPolicy{}, object("networking.k8s.io/v1", "NetworkPolicy",
-			`"podSelector":{},"egress":[{"to":[{"ipBlock":{"cidr":"192.0.2.0/24"}}],"ports":[{"port":443}]}]`)},
-		"HorizontalPodAutoscaler": {autoscaling.HorizontalPodAutoscaler{}, object("autoscaling/v2", "HorizontalPodAutoscaler",
+	return map[string]string{
+		"Deployment":  object("apps/v1", "Deployment", selected),
+		"StatefulSet": object("apps/v1", "StatefulSet", selected),
+		"DaemonSet":   object("apps/v1", "DaemonSet", selected),
+		"ReplicaSet":  object("apps/v1", "ReplicaSet", selected),
+		"Job":         object("batch/v1", "Job", `"template":`+template("Never")),
+		"CronJob": object("batch/v1", "CronJob",
+			`"schedule":"@daily","jobTemplate":{"spec":{"template":`+template("Never")+`}}`),
+		"Pod": `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"it","labels":{"app":"it"}},"spec":` +
+			fmt.Sprintf(kubePod, "Always") + `}`,
+		"Service": object("v1", "Service", `"selector":{"app":"web"},"ports":[{"port":80}]`),
+		"Ingress": object("networking.k8s.io/v1", "Ingress",
+			`"rules":[{"host":"a.example.org","http":{"paths":[{"path":"/a","backend":{"service":{"name":"web","port":{"number":80}}}}]}}]`),
+		"NetworkPolicy": object("networking.k8s.io/v1", "NetworkPolicy",
+			`"podSelector":{},"egress":[{"to":[{"ipBlock":{"cidr":"192.0.2.0/24"}}],"ports":[{"port":443}]}]`),
+		"HorizontalPodAutoscaler": object("autoscaling/v2", "HorizontalPodAutoscaler",
 			`"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":3,
-			"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}]`)},
-		"PersistentVolumeClaim": {core.PersistentVolumeClaim{}, object("v1", "PersistentVolumeClaim", `"accessModes":["ReadWriteOnce"]`)},
-		"ConfigMap":             {core.ConfigMap{}, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"it"}}`},
-		"Secret":                {core.Secret{}, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"it"}}`},
+			"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}]`),
+		"PersistentVolumeClaim": object("v1", "PersistentVolumeClaim", `"accessModes":["ReadWriteOnce"]`),
+		"ConfigMap":             `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"it"}}`,
+		"Secret":                `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"it"}}`,
 	}
 }
 
-// TestNoKubernetesFieldIsIgnored sets one field after the other of each kind, as the types of its API have them: each changes the manifest
-// or the report.
+//go:generate sh -c "go -C ../../scripts/kubefields run . >testdata/kubernetes-fields.txt"
+
+// kubeFieldsFile holds the fields of each kind, as the types of Kubernetes' API have them. scripts/kubefields prints it.
+const kubeFieldsFile = "testdata/kubernetes-fields.txt"
+
+// kubernetesFields gives the paths of the fields of each kind, such as spec.replicas, with a value for each. A list has one element.
+func kubernetesFields(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(kubeFieldsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]map[string]any{}
+	for line := range strings.Lines(string(text)) {
+		kind, rest, _ := strings.Cut(line, " ")
+		path, sample, _ := strings.Cut(rest, " ")
+		var value any
+		if err := json.Unmarshal([]byte(sample), &value); err != nil {
+			t.Fatalf("%s: %q: %v", kubeFieldsFile, line, err)
+		}
+		if out[kind] == nil {
+			out[kind] = map[string]any{}
+		}
+		out[kind][path] = value
+	}
+	return out
+}
+
+// TestKubernetesFieldsAreCurrent compares the list of fields with the types.
+func TestKubernetesFieldsAreCurrent(t *testing.T) {
+	testenv.Long(t, "TestNoKubernetesFieldIsIgnored takes the list as it is")
+	cmd := exec.Command("go", "run", ".")
+	cmd.Dir = "../../scripts/kubefields"
+	want, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", cmd.Args, err)
+	}
+	if text, err := os.ReadFile(kubeFieldsFile); err != nil || string(text) != string(want) {
+		t.Errorf("%s is not what scripts/kubefields prints: %v; make generate", kubeFieldsFile, err)
+	}
+}
+
+// TestNoKubernetesFieldIsIgnored sets one field after the other of each kind: each changes the manifest or the report.
 func TestNoKubernetesFieldIsIgnored(t *testing.T) {
-	fields := 0
-	for kind, sample := range kubeSamples() {
+	fields, samples := kubernetesFields(t), kubeSamples()
+	if n := len(samples); len(fields) != n {
+		t.Fatalf("fields of %d kinds, samples of %d", len(fields), n)
+	}
+	seen := 0
+	for kind, sample := range samples {
 		t.Run(kind, func(t *testing.T) {
 			var base map[string]any
-			if err := json.Unmarshal([]byte(sample.base), &base); err != nil {
+			if err := json.Unmarshal([]byte(sample), &base); err != nil {
 				t.Fatal(err)
 			}
 			without := kubeOutcome(t, base)
-			paths := kubePaths(reflect.TypeOf(sample.of))
-			for _, path := range slices.Sorted(maps.Keys(paths)) {
+			for _, path := range slices.Sorted(maps.Keys(fields[kind])) {
 				same := func(prefix string) bool { return strings.HasPrefix(kind+"."+path+".", prefix+".") }
-				below := strings.Contains(path, "template.spec.") && kind != "Deployment" // one function reads all pods
-				if below || slices.ContainsFunc(slices.Collect(maps.Keys(kubeSame)), same) {
+				if slices.ContainsFunc(slices.Collect(maps.Keys(kubeSame)), same) {
 					continue
 				}
-				fields++
-				with := withField(base, strings.Split(path, "."), paths[path])
+				seen++
+				with := withField(base, strings.Split(path, "."), fields[kind][path])
 				if kubeOutcome(t, with) == without {
 					text, _ := json.Marshal(with)
 					t.Errorf("%s says nothing of %s: %s", kind, path, text)
@@ -120,8 +150,8 @@ func TestNoKubernetesFieldIsIgnored(t *testing.T) {
 			}
 		})
 	}
-	if fields < 1000 {
-		t.Errorf("only %d fields were looked at", fields)
+	if seen < 1000 {
+		t.Errorf("only %d fields were looked at", seen)
 	}
 }
 
@@ -160,75 +190,6 @@ func kubeOutcome(t *testing.T, object map[string]any) string {
 		t.Fatal(badErr)
 	}
 	return fmt.Sprintf("%s%+v", manifest, result.Fields)
-}
-
-// kubePaths gives all fields of a type, such as spec.replicas, with a value for each. A list has one element, and a type within itself
-// ends.
-func kubePaths(of reflect.Type) map[string]any {
-	out := map[string]any{}
-	var walk func(of reflect.Type, path string, within []reflect.Type)
-	walk = func(of reflect.Type, path string, within []reflect.Type) {
-		for of.Kind() == reflect.Pointer {
-			of = of.Elem()
-		}
-		if value, leaf := kubeValue(of); leaf {
-			out[path] = value
-			return
-		}
-		if slices.Contains(within, of) {
-			return
-		}
-		within = append(slices.Clip(within), of)
-		switch of.Kind() {
-		case reflect.Slice:
-			walk(of.Elem(), path+".0", within)
-		case reflect.Map:
-			walk(of.Elem(), path+".sample", within)
-		case reflect.Struct:
-			for i := range of.NumField() {
-				name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
-				switch {
-				case name == "status" || name == "metadata" && path == "":
-				case name == "":
-					walk(of.Field(i).Type, path, within) // its fields are this one's
-				default:
-					walk(of.Field(i).Type, strings.TrimPrefix(path+"."+name, "."), within)
-				}
-			}
-		}
-	}
-	walk(of, "", nil)
-	for name := range out {
-		if name == "" || name == "kind" || name == "apiVersion" {
-			delete(out, name)
-		}
-	}
-	return out
-}
-
-// kubeValue gives a value of a type that has no fields of its own.
-func kubeValue(of reflect.Type) (any, bool) {
-	switch of {
-	case reflect.TypeFor[resource.Quantity]():
-		return "5Mi", true
-	case reflect.TypeFor[intstr.IntOrString]():
-		return 7, true
-	case reflect.TypeFor[meta.Time](), reflect.TypeFor[meta.MicroTime]():
-		return "2026-01-02T03:04:05Z", true
-	case reflect.TypeFor[meta.FieldsV1]():
-		return map[string]any{"f": map[string]any{}}, true
-	case reflect.TypeFor[[]byte]():
-		return "dGV4dA==", true
-	}
-	switch of.Kind() {
-	case reflect.String:
-		return "sample", true
-	case reflect.Bool:
-		return true, true
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return 7, true
-	}
-	return nil, false
 }
 
 // withField gives a copy of an object with one field set.

@@ -86,7 +86,7 @@ type PeerRelay struct {
 
 // Timing is when an Engine does what. A zero field means its default.
 type Timing struct {
-	RekeyAfter  time.Duration // age of a session at which its initiator begins the next; 2 minutes
+	RekeyAfter  time.Duration // age of a session at which the end with the lower key begins the next; 2 minutes
 	RejectAfter time.Duration // age at which a session ends; 3 minutes
 	// RekeyMessages is the number of datagrams after which the next session is begun; 1<<32.
 	RekeyMessages uint64

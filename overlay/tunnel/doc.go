@@ -19,8 +19,8 @@
 //
 // A handshake is Noise IK (25519, ChaChaPoly, BLAKE2s); static keys are pinned by Set. Each handshake gives a session: two
 // indices, two keys, a cipher (AES-GCM where both ends have instructions for it, else ChaCha20-Poly1305), a replay window.
-// The initiator begins a new session in time; it sends with it at once, the responder when it has heard from it. Old
-// sessions receive for a while longer, so that a change loses nothing.
+// The end with the lower key begins a new session in time, the other one if that is late. The initiator sends with it at
+// once, the responder when it has heard from it. Old sessions receive for a while longer, so that a change loses nothing.
 //
 // # Paths
 //

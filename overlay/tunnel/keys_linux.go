@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 	"time"
@@ -237,9 +238,8 @@ func (e *Engine) renew(p *peer, now time.Duration) bool {
 	t := e.timing
 	cur := p.send.Load()
 	for i := 0; i < len(p.sessions); i++ {
-		s := p.sessions[i]
-		// A session that nobody confirmed is of no use for long.
-		if age := now - s.made; age > t.RejectAfter || !s.confirmed.Load() && age > t.RejectAfter/10 {
+		// One that is not confirmed yet stays as long: the peer may have been held up, and sends with it once it goes on.
+		if s := p.sessions[i]; now-s.made > t.RejectAfter {
 			e.endSession(p, s)
 			i--
 		}
@@ -253,8 +253,9 @@ func (e *Engine) renew(p *peer, now time.Duration) bool {
 	if cur != nil && p.attempt == nil && now >= p.nextTry && (inUse || p.conf.Load().Keep) {
 		age := now - cur.made
 		due := age > t.RekeyAfter || cur.counter.Load() > t.RekeyMessages
-		if !cur.initiator {
-			// The initiator is first, so that only one end begins.
+		if bytes.Compare(e.id.public[:], p.key[:]) > 0 {
+			// Only one end begins, unless it is late. Were it the initiator, both ends would be once two handshakes have crossed,
+			// and theirs would cross from then on.
 			due = age > t.RekeyAfter+(t.RejectAfter-t.RekeyAfter)/2 || cur.counter.Load() > t.RekeyMessages+t.RekeyMessages/4
 		}
 		if due {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -100,11 +101,25 @@ func (f *flow) more(n int64) {
 }
 
 // TestRekey renews keys many times under a stream that no datagram may be missing from: TCP would not notice one, so the
-// counters are looked at.
+// counters are looked at. Between hosts that are far apart both begin the first session at once, and each later one is in use
+// at one end long before the other end hears of that.
 func TestRekey(t *testing.T) {
-	a, b := pair(t, false, timingVar+`={"RekeyAfter":600000000}`)
+	for name, delay := range map[string]time.Duration{"near": 0, "far": 80 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) { rekey(t, delay) })
+	}
+}
+
+func rekey(t *testing.T, delay time.Duration) {
+	// No session ends during the test, and no path counts as broken, however long the datapaths wait for a processor.
+	a, b := pair(t, false, timingVar+`={"RekeyAfter":600000000,"RejectAfter":600000000000,"Lost":600000000000}`)
+	if delay > 0 {
+		apart(a, b, delay)
+	}
 	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
+	other := make(chan error, 1)
+	go func() { other <- transfer(b, a, false, 1000) }()
 	must(t, transfer(a, b, false, 1000))
+	must(t, <-other)
 	f := stream2(t, a, b, time.Millisecond)
 	seen := map[time.Time]bool{}
 	for len(seen) < 8 {
@@ -128,6 +143,17 @@ func TestRekey(t *testing.T) {
 			}
 		}
 	}
+	if x, y := a.began(), b.began(); min(x, y) > 1 || max(x, y) < 6 {
+		t.Errorf("one end began %d sessions, the other one %d: not all but the first by the same", x, y)
+	}
+}
+
+// began counts the sessions that a station began.
+func (s *station) began() int {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, logFile))
+	must(s.t, err)
+	return bytes.Count(text, []byte("initiator=true"))
 }
 
 // TestRekeyByCount renews keys because many datagrams were sent.

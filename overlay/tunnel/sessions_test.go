@@ -3,11 +3,13 @@
 package tunnel
 
 import (
+	"bytes"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Attempts that were repeated do not push out sessions that are in use.
@@ -33,6 +35,92 @@ func TestOldestSession(t *testing.T) {
 		p.send.Store(sends)
 		if got := p.oldest(); got != c.want {
 			t.Errorf("%s: session %d is forgotten, not %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestLateConfirmation has the other end of a new session say nothing for almost as long as a session lives: it may have been
+// held up with the answer, and it sends with the session as soon as it goes on.
+func TestLateConfirmation(t *testing.T) {
+	e := New(Options{})
+	defer e.Close()
+	id, err := newIdentity(Secret{8})
+	must(t, err)
+	them, err := newIdentity(Secret{16})
+	must(t, err)
+	must(t, e.call(func() {
+		e.id = id
+		p := &peer{id: 2, key: them.public, cands: map[pathKey]*candidate{}}
+		p.conf.Store(&Peer{ID: 2, Key: them.public})
+		e.keys[them.public] = p
+		m, _, err := them.initiate(id.public, 5, 1, true)
+		must(t, err)
+		m, _ = addMACs(m, id.public, nil)
+		from := origin{addr: at("192.0.2.1:9")[0]}
+		e.initiation(from, m, e.now())
+		if len(p.sessions) != 1 {
+			t.Errorf("%d sessions", len(p.sessions))
+			return
+		}
+		s := p.sessions[0]
+		e.renew(p, s.made+e.timing.RejectAfter)
+		if (*e.sessions.Load())[s.local] != s {
+			t.Error("the session was forgotten")
+			return
+		}
+		e.confirm(s, from)
+		if p.send.Load() != s {
+			t.Error("the session is not used")
+		}
+		e.renew(p, s.made+e.timing.RejectAfter+1)
+		if len(p.sessions) != 0 || len(*e.sessions.Load()) != 0 || p.send.Load() != nil {
+			t.Error("the session outlives its time")
+		}
+	}))
+}
+
+// TestOneEndRenews asks both ends of a session for the next one, whichever began it, or both, as when two handshakes cross.
+func TestOneEndRenews(t *testing.T) {
+	const low, high = 0, 1
+	timing := Timing{}.filled()
+	begins := func(end int, initiator bool, age time.Duration) (began bool) {
+		e := New(Options{})
+		defer e.Close()
+		ids := [2]identity{}
+		for i := range ids {
+			id, err := newIdentity(Secret{byte(8 + 8*i)})
+			must(t, err)
+			ids[i] = id
+		}
+		slices.SortFunc(ids[:], func(x, y identity) int { return bytes.Compare(x.public[:], y.public[:]) })
+		must(t, e.call(func() {
+			now := time.Hour
+			s := &session{local: 1, initiator: initiator, made: now - age}
+			s.confirmed.Store(true)
+			p := &peer{id: 2, key: ids[1-end].public, cands: map[pathKey]*candidate{}, sessions: []*session{s}}
+			p.conf.Store(&Peer{})
+			p.send.Store(s)
+			p.dataRx.Store(int64(now))
+			e.id = ids[end]
+			e.renew(p, now)
+			began = p.attempt != nil
+		}))
+		return began
+	}
+	for _, initiator := range []bool{true, false} {
+		for _, c := range []struct {
+			end   int
+			age   time.Duration
+			wants bool
+		}{
+			{low, timing.RekeyAfter, false},
+			{low, timing.RekeyAfter + time.Second, true},
+			{high, timing.RekeyAfter + time.Second, false},
+			{high, timing.RejectAfter - time.Second, true}, // the other end has not
+		} {
+			if got := begins(c.end, initiator, c.age); got != c.wants {
+				t.Errorf("end %d, initiator %v, after %v: begins %v", c.end, initiator, c.age, got)
+			}
 		}
 	}
 }

@@ -143,27 +143,33 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestFarAway has a quarter of a second each way between the hosts: nothing may be taken for lost that only takes long.
-func TestFarAway(t *testing.T) {
-	a, b := pair(t, false)
-	a.sh("ip -6 addr flush dev e0 scope global")
-	b.sh("ip -6 addr flush dev e0 scope global")
+// apart has datagrams take a while from one host to the other.
+func apart(a, b *station, delay time.Duration) {
 	for i, s := range []*station{a, b} {
+		s.t.Helper()
+		s.sh("ip -6 addr flush dev e0 scope global")
 		s.sh("iptables -w -t mangle -A POSTROUTING -o e0 -p udp -j NFQUEUE --queue-num 7")
 		socket := filepath.Join(s.dir, "wan")
 		ctx, cancel := context.WithCancel(context.Background())
 		ran := make(chan error, 1)
 		go func() { ran <- s.in(func() error { return wan.Run(ctx, 7, socket) }) }()
-		t.Cleanup(func() { cancel(); <-ran })
+		s.t.Cleanup(func() { cancel(); <-ran })
 		here, there := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")
 		if i == 1 {
 			here, there = there, here
 		}
-		eventually(t, "the delay", func() bool {
-			_, err := wan.Call(t.Context(), socket, wan.Request{Set: true, Shapes: []wan.Rule{{Pair: wan.Pair{From: here, To: there}, Shape: wan.Shape{Delay: 250 * time.Millisecond}}}})
+		shapes := []wan.Rule{{Pair: wan.Pair{From: here, To: there}, Shape: wan.Shape{Delay: delay}}}
+		eventually(s.t, "the delay", func() bool {
+			_, err := wan.Call(s.t.Context(), socket, wan.Request{Set: true, Shapes: shapes})
 			return err == nil
 		})
 	}
+}
+
+// TestFarAway has a quarter of a second each way between the hosts: nothing may be taken for lost that only takes long.
+func TestFarAway(t *testing.T) {
+	a, b := pair(t, false)
+	apart(a, b, 250*time.Millisecond)
 	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
 	must(t, transfer(a, b, false, 200_000))
 	must(t, transfer(b, a, false, 200_000))
