@@ -179,17 +179,17 @@ func keepRefused(old, next *App) (warnings []string) {
 
 // view lists the versions that are kept, the newest first; the first is the present one.
 func (h *history) view(a *App) []view.RevisionView {
-	viewOf := func(m *spec.Application, gen skerry.Generation, at time.Time, author string) view.RevisionView {
+	viewOf := func(m *spec.Application, revisions map[string]string, gen skerry.Generation, at time.Time, author string) view.RevisionView {
 		v := view.RevisionView{Gen: gen, At: at, Author: author}
 		for i := range m.Spec.Services {
 			s := &m.Spec.Services[i]
-			v.Services = append(v.Services, view.ServiceRevision{Name: s.Name, Revision: s.Revision(), Image: s.Image})
+			v.Services = append(v.Services, view.ServiceRevision{Name: s.Name, Revision: revisions[s.Name], Image: s.Image})
 		}
 		return v
 	}
-	out := []view.RevisionView{viewOf(&a.Manifest, a.Gen, a.UpdatedAt, a.Author)}
+	out := []view.RevisionView{viewOf(&a.Manifest, a.revisions, a.Gen, a.UpdatedAt, a.Author)}
 	for _, p := range slices.Backward(h.earlier[a.Key()]) {
-		v := viewOf(&p.Manifest, p.Gen, p.At, p.Author)
+		v := viewOf(&p.Manifest, revisionsOf(&p.Manifest), p.Gen, p.At, p.Author)
 		v.Site, v.Why = p.Site, p.Why
 		out = append(out, v)
 	}

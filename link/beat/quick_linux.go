@@ -22,9 +22,11 @@ func quickly(raw syscall.RawConn, out, in []byte, wait time.Duration) (n int, er
 			return
 		}
 		got, _, e := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(in))), uintptr(len(in)))
-		if e == 0 {
-			n = int(got)
+		if e != 0 {
+			err = e
+			return
 		}
+		n = int(got)
 	})
 	if failed != nil {
 		err = failed

@@ -192,16 +192,16 @@ func (r *reading) stats(now time.Time) (use runtime.Stats) {
 			use.MemoryLimit = skerry.Bytes(n)
 		}
 		use.DiskRead, use.DiskWrite = parseBlkio(r.text(ioFile))
-		if last := &r.m.last; !last.At.IsZero() && use.CPU == last.CPU && use.Memory == last.Memory {
-			// Nothing ran: no thread began, ended, or came off a queue, at which the kernel counts how long it was there.
-			same := *last
-			same.At, same.MemoryLimit, same.DiskRead, same.DiskWrite = now, use.MemoryLimit, use.DiskRead, use.DiskWrite
-			return same
-		}
-		use.Waiting = runDelay(r.text(waitFile))
-		cpu := r.text(throttleFile)
+		cpu := r.text(throttleFile) // the last period ends after what ran in it
 		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
 		use.Throttled = time.Duration(value(cpu, "throttled_time"))
+		if last := &r.m.last; !last.At.IsZero() && use.CPU == last.CPU && use.Memory == last.Memory {
+			// Nothing ran: no thread began, ended, or came off a queue, at which the kernel counts how long it was there.
+			use.Waiting, use.MemoryPeak, use.MemoryWorkingSet = last.Waiting, last.MemoryPeak, last.MemoryWorkingSet
+			use.OOMKills, use.Pids = last.OOMKills, last.Pids
+			return use
+		}
+		use.Waiting = runDelay(r.text(waitFile))
 		defer func() {
 			if r.m.last = use; r.short != nil || r.stale { // there is more than was read
 				r.m.last = runtime.Stats{}

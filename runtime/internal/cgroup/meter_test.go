@@ -162,6 +162,11 @@ func TestMeter(t *testing.T) {
 	if s := alike(t, "kept", g, m.Stats); s.CPU <= 0 || s.Pids != 1 || s.Memory <= 0 || s.MemoryLimit != 16*skerry.MiB {
 		t.Errorf("a process that has worked used %+v", s)
 	}
+	alike(t, "when nothing ran", g, m.Stats)
+	populate(t, g)
+	if s := alike(t, "with another process", g, m.Stats); s.Pids != 2 {
+		t.Errorf("with another process it used %+v", s)
+	}
 	alike(t, "once", g, g.Stats)
 	if n := descriptors(t, g); n < 5 || n > meterFiles || int32(n) != tree.kept.Load() {
 		t.Errorf("%d descriptors are kept, %d are counted", n, tree.kept.Load())
