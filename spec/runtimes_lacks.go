@@ -131,8 +131,9 @@ var lacks = []lack{
 		}
 		return ""
 	}, map[string]string{
-		RuntimeNative: "a process sees the host's", RuntimeWasm: "a module looks up no names", RuntimeUnikernel: "it has no files but its own",
-		RuntimeVM: "the system on its disk has its own; tell it by machine.userData"}},
+		RuntimeNative: "a process sees the host's", RuntimeWasm: "a module looks up no names",
+		RuntimeUnikernel: "it has no files but its own",
+		RuntimeVM:        "the system on its disk has its own; tell it by machine.userData"}},
 	{"service ports", servicePortLack, map[string]string{
 		RuntimeGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
 		runtimeSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",
