@@ -103,7 +103,8 @@ func TestAliases(t *testing.T) {
 	clients := func() map[string]int {
 		workers := map[string]int{}
 		for range 6 {
-			out, err := s.curl("outside", "-f", "--resolve", "shop.example.org:80:"+s.l.Topology.Host("a").Address, "http://shop.example.org/")
+			to := "shop.example.org:80:" + s.l.Topology.Host("a").Address
+			out, err := s.curl("outside", "-f", "--resolve", to, "http://shop.example.org/")
 			if _, worker := by(out); err == nil {
 				workers[worker]++
 			}

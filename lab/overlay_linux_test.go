@@ -382,10 +382,19 @@ spec:
   - name: web
     image: demo/kit:1
     args: [answer, ":80"]
+    aliases: [both]
     replicas: 2
     ports: [{name: http, port: 80}]
     resources: {cpu: 20m, memory: 32Mi}
     placement: {cluster: far}
+    terminationGrace: 1s
+  - name: here
+    image: demo/kit:1
+    args: [answer, ":80"]
+    aliases: [both]
+    ports: [{name: http, port: 80}]
+    resources: {cpu: 20m, memory: 32Mi}
+    placement: {cluster: site}
     terminationGrace: 1s
   - name: client
     image: demo/kit:1
@@ -429,6 +438,9 @@ func TestOverlayBetweenSites(t *testing.T) {
 	}
 	if by, err := answers(20); err != nil || by != 2 {
 		t.Errorf("%d instances answer: %v", by, err)
+	}
+	if by, at, err := s.get(client, "http://both/", 21); err != nil || len(by) != 3 || at["a"] == 0 || at["b"] == 0 {
+		t.Errorf("an alias of services at both sites leads to %v, %v, %v", by, at, err)
 	}
 	// A worker of another operator is a number, and the way to it leads over the gateways.
 	st := s.overlay("a")

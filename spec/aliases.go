@@ -68,28 +68,29 @@ func (s *ApplicationSpec) NeedAliases() {
 }
 
 // aliases checks the further names of an application's services, and the ways in that lead to them.
-func (c *checker) aliases(app *ApplicationSpec) {
+func (check *checker) aliases(app *ApplicationSpec) {
 	for i := range app.Services {
 		service := &app.Services[i]
 		at := fmt.Sprintf("spec.services[%d]", i)
-		c.atMost(at+".aliases", len(service.Aliases), MaxAliases)
+		check.atMost(at+".aliases", len(service.Aliases), MaxAliases)
 		if len(service.Aliases) > 0 && service.Sleeps() {
-			c.add(at+".aliases", "give it scale.min: 1", "the service may have no instance (scale.min: 0), and only what comes by its ingress wakes it")
+			check.add(at+".aliases", "give it scale.min: 1",
+				"the service may have no instance (scale.min: 0), and only what comes by its ingress wakes it")
 		}
 		for j, name := range service.Aliases {
 			here := fmt.Sprintf("%s.aliases[%d]", at, j)
-			c.name(here, name)
+			check.name(here, name)
 			switch {
 			case slices.Contains(Balances(), Balance(name)):
-				c.add(here, "", "%q is the name of a policy", name)
+				check.add(here, "", "%q is the name of a policy", name)
 			case app.Service(name) != nil:
-				c.add(here, "an alias is a name that no service has", "there is a service %q", name)
+				check.add(here, "an alias is a name that no service has", "there is a service %q", name)
 			case slices.Index(service.Aliases, name) < j:
-				c.add(here, "", "the service has alias %q twice", name)
+				check.add(here, "", "the service has alias %q twice", name)
 			}
 		}
 		for j := range service.Ingress {
-			c.aliasIngress(fmt.Sprintf("%s.ingress[%d].alias", at, j), &service.Ingress[j], service, app)
+			check.aliasIngress(fmt.Sprintf("%s.ingress[%d].alias", at, j), &service.Ingress[j], service, app)
 		}
 	}
 }

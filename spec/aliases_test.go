@@ -54,7 +54,8 @@ func TestAliases(t *testing.T) {
 	}
 	a := twoVersions()
 	got := a.Spec.Aliases()
-	if len(got) != 1 || got[0].Name != "web" || fmt.Sprint(got[0].Leads(skerry.AppKey{Namespace: "x", Name: "shop"})) != "[x/shop/web-1 x/shop/web-2]" {
+	if len(got) != 1 || got[0].Name != "web" ||
+		fmt.Sprint(got[0].Leads(skerry.AppKey{Namespace: "x", Name: "shop"})) != "[x/shop/web-1 x/shop/web-2]" {
 		t.Errorf("the aliases are %+v", got)
 	}
 	if ports := got[0].Reached(); len(ports) != 2 {
@@ -85,7 +86,8 @@ func TestNeedAliases(t *testing.T) {
 	with := a.Spec.Services[0].Revision()
 	a.Spec.Services[0].Aliases, a.Spec.Services[1].Aliases = nil, nil
 	a.Spec.NeedAliases()
-	if a.Spec.Services[0].Revision() != with || LackedFeature(&a.Spec.Services[0], nil) != "" || LackedFeature(&a.Spec.Services[2], nil) != "" {
+	if a.Spec.Services[0].Revision() != with || LackedFeature(&a.Spec.Services[0], nil) != "" ||
+		LackedFeature(&a.Spec.Services[2], nil) != "" {
 		t.Error("without aliases something is needed still, or runs another version")
 	}
 }

@@ -22,25 +22,26 @@ type HostEntry struct {
 }
 
 // hosts checks what an instance's containers call themselves and others.
-func (c *checker) hosts(p string, s *ServiceSpec) {
-	if s.Hostname != "" {
-		if err := CheckHost(s.Hostname); err != nil || strings.HasPrefix(s.Hostname, "*") || len(s.Hostname) > MaxHostname {
-			c.add(p+".hostname", "write a name in lower case of at most 64 characters, such as mail or mail.example.org", "%q is not a host name", s.Hostname)
+func (check *checker) hosts(path string, service *ServiceSpec) {
+	if service.Hostname != "" {
+		if err := CheckHost(service.Hostname); err != nil || strings.HasPrefix(service.Hostname, "*") || len(service.Hostname) > MaxHostname {
+			check.add(path+".hostname", "write a name in lower case of at most 64 characters, such as mail or mail.example.org",
+				"%q is not a host name", service.Hostname)
 		}
 	}
-	c.atMost(p+".extraHosts", len(s.ExtraHosts), MaxExtraHosts)
-	for i, entry := range s.ExtraHosts {
-		at := fmt.Sprintf("%s.extraHosts[%d]", p, i)
+	check.atMost(path+".extraHosts", len(service.ExtraHosts), MaxExtraHosts)
+	for i, entry := range service.ExtraHosts {
+		at := fmt.Sprintf("%s.extraHosts[%d]", path, i)
 		if !entry.Address.IsValid() || entry.Address.IsUnspecified() || entry.Address.IsMulticast() || entry.Address.Zone() != "" {
-			c.add(at+".address", "", "%q is no address of a host", entry.Address)
+			check.add(at+".address", "", "%q is no address of a host", entry.Address)
 		}
 		if len(entry.Names) == 0 {
-			c.add(at+".names", "", "a name is missing")
+			check.add(at+".names", "", "a name is missing")
 		}
-		c.atMost(at+".names", len(entry.Names), MaxExtraHosts)
+		check.atMost(at+".names", len(entry.Names), MaxExtraHosts)
 		for j, name := range entry.Names {
 			if err := CheckHost(name); err != nil || strings.HasPrefix(name, "*") {
-				c.add(fmt.Sprintf("%s.names[%d]", at, j), "", "%q is not a host name in lower case", name)
+				check.add(fmt.Sprintf("%s.names[%d]", at, j), "", "%q is not a host name in lower case", name)
 			}
 		}
 	}
@@ -48,40 +49,41 @@ func (c *checker) hosts(p string, s *ServiceSpec) {
 
 // Hook is done before a container is asked to end: exactly one of exec, http and sleep.
 type Hook struct {
-	Exec  *ExecProbe `json:"exec,omitempty" doc:"A command in the container. Its result is not waited for beyond the service's terminationGrace."`
+	Exec  *ExecProbe `json:"exec,omitempty" doc:"A command in the container."`
 	HTTP  *HTTPProbe `json:"http,omitempty" doc:"A GET to the instance; its answer has no effect."`
 	Sleep Duration   `json:"sleep,omitempty" doc:"Time to wait."`
 }
 
 // preStop checks what is done before a container ends.
-func (c *checker) preStop(p string, h *Hook, s *ServiceSpec) {
-	if h == nil {
+func (check *checker) preStop(path string, hook *Hook, service *ServiceSpec) {
+	if hook == nil {
 		return
 	}
 	kinds := 0
-	for _, is := range []bool{h.Exec != nil, h.HTTP != nil, h.Sleep != 0} {
+	for _, is := range []bool{hook.Exec != nil, hook.HTTP != nil, hook.Sleep != 0} {
 		if is {
 			kinds++
 		}
 	}
 	if kinds != 1 {
-		c.add(p, "write exactly one of exec, http and sleep", "%d kinds of hook are given", kinds)
+		check.add(path, "write exactly one of exec, http and sleep", "%d kinds of hook are given", kinds)
 	}
-	if h.Exec != nil && len(h.Exec.Command) == 0 {
-		c.add(p+".exec.command", "", "a command is missing")
+	if hook.Exec != nil && len(hook.Exec.Command) == 0 {
+		check.add(path+".exec.command", "", "a command is missing")
 	}
-	if h.HTTP != nil {
-		c.between(p+".http.port", h.HTTP.Port, 1, 65535)
-		if h.HTTP.Path != "" && !strings.HasPrefix(h.HTTP.Path, "/") {
-			c.add(p+".http.path", "", "%q must begin with /", h.HTTP.Path)
+	if hook.HTTP != nil {
+		check.between(path+".http.port", hook.HTTP.Port, 1, 65535)
+		if hook.HTTP.Path != "" && !strings.HasPrefix(hook.HTTP.Path, "/") {
+			check.add(path+".http.path", "", "%q must begin with /", hook.HTTP.Path)
 		}
 	}
 	grace := DefaultGrace
-	if s.TerminationGrace != nil {
-		grace = time.Duration(*s.TerminationGrace)
+	if service.TerminationGrace != nil {
+		grace = time.Duration(*service.TerminationGrace)
 	}
-	if time.Duration(h.Sleep) > grace {
-		c.add(p+".sleep", "raise terminationGrace", "%s is longer than terminationGrace, %s, in which the program must end, too", h.Sleep, grace)
+	if time.Duration(hook.Sleep) > grace {
+		check.add(path+".sleep", "raise terminationGrace", "%s is longer than terminationGrace, %s, in which the program must end, too",
+			hook.Sleep, grace)
 	}
 }
 
@@ -96,8 +98,8 @@ func (c *checker) subPath(p, sub string) {
 	if sub == "" {
 		return
 	}
-	if path.IsAbs(sub) || path.Clean(sub) != sub || sub == "." || sub == ".." || strings.HasPrefix(sub, "../") || strings.ContainsRune(sub, 0) ||
-		len(sub) > MaxSubPath {
+	upwards := sub == "." || sub == ".." || strings.HasPrefix(sub, "../")
+	if path.IsAbs(sub) || path.Clean(sub) != sub || upwards || strings.ContainsRune(sub, 0) || len(sub) > MaxSubPath {
 		c.add(p, "write it from the volume's root on, such as data/web", "%q is not a path within a volume without . or .. parts", sub)
 	}
 }
@@ -113,7 +115,7 @@ func subPathIn(s *ServiceSpec) string {
 }
 
 // HookOf gives what is done before a container ends; nil: nothing.
-func (s *ServiceSpec) HookOf(container string) *Hook {
+func HookOf(s *ServiceSpec, container string) *Hook {
 	if container == MainContainer {
 		return s.PreStop
 	}

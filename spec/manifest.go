@@ -125,7 +125,7 @@ type ServiceSpec struct {
 	Pinned    map[string]string `json:"pinned,omitempty" readonly:"true" doc:"Digest of each of its images, resolved when it was applied. It is part of the version. The server fills it in and ignores the manifest's value."`
 	Platforms []string          `json:"platforms,omitempty" doc:"Platforms that all of its images are built for, such as linux/arm64, if their registry could be asked. The server fills it in and ignores the manifest's value."`
 
-	Needs []string `json:"needs,omitempty" readonly:"true" doc:"What agents must know for the service because of its application, such as aliases. The server fills it in and ignores the manifest's value."`
+	Needs []string `json:"needs,omitempty" readonly:"true" doc:"What its application needs of agents. The server fills it in."`
 
 	Wasm     *Wasm           `json:"wasm,omitempty" doc:"How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors)."`
 	Machine  *Machine        `json:"machine,omitempty" doc:"Configuration of a machine of runtime vm."`
@@ -138,11 +138,11 @@ type ServiceSpec struct {
 
 	Ports      []Port      `json:"ports,omitempty" doc:"Ports that the service listens on."`
 	Hostname   string      `json:"hostname,omitempty" doc:"Name that the containers of an instance have for themselves; it may have dots. Others do not find them by it. Default: the instance's ID."`
-	ExtraHosts []HostEntry `json:"extraHosts,omitempty" doc:"Further lines of the hosts file of each container. They precede the names of services, and those outside."`
+	ExtraHosts []HostEntry `json:"extraHosts,omitempty" doc:"Further lines of its hosts file. They precede names of services."`
 
 	Links []Link `json:"links,omitempty" doc:"Services of this application that this one talks to; their service addresses, or without the overlay the endpoints of their ready instances, are kept up to date in the file named by SKERRY_ENDPOINTS."`
 
-	StartAfter []StartAfter `json:"startAfter,omitempty" doc:"Services for which a version of this one, or the run of a job, waits before its first instance starts; an update waits in the same way, and the old version serves meanwhile. Instances that are replaced later wait for nobody. Changing it restarts nothing."`
+	StartAfter []StartAfter `json:"startAfter,omitempty" doc:"Services for which a version of this one, or the run of a job, waits before its first instance starts, until one of their present version is running or ready, or a job is completed, with success; an update waits in the same way, and the old version serves meanwhile. Instances that are replaced later wait for nobody. Changing it restarts nothing."`
 
 	Addresses *ServiceAddresses `json:"addresses,omitempty" doc:"Service addresses chosen from 10.30.0.0/16, or their IPv6 addresses in fd30:5ce7::/96, unique within the application. Default: assigned."`
 	Export    []Export          `json:"export,omitempty" doc:"Other applications that may reach the service. Default: none."`

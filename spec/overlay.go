@@ -212,7 +212,7 @@ type Ingress struct {
 	Host     string     `json:"host,omitempty" doc:"Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any."`
 	Path     string     `json:"path,omitempty" doc:"Path prefix, matched by whole segments; the longest match wins. Default: /. Not allowed for protocol tcp."`
 	Port     PortRef    `json:"port" doc:"Target port of the service, by name or number."`
-	Alias    string     `json:"alias,omitempty" doc:"One of the service's aliases, for clients to reach the instances of all services that have it. Default: those of this service alone."`
+	Alias    string     `json:"alias,omitempty" doc:"Alias of the service to which clients come. Default: the service alone."`
 	Policy   Balance    `json:"policy,omitempty" doc:"How an instance is chosen. Default: closest, as seen from the worker that the client reached." enum:"round-robin,closest,least-loaded"`
 	Protocol string     `json:"protocol,omitempty" doc:"http or tcp. Default: http." enum:"http,tcp"`
 	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate from the site's own authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged."`

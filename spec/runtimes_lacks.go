@@ -134,8 +134,9 @@ var lacks = []lack{
 		}
 		return ""
 	}, reasons{
-		rowNative: "a process sees the host's", rowWasm: "a module looks up no names", rowUnikernel: "it has no files but its own",
-		rowVM: "the system on its disk has its own; tell it by machine.userData"}},
+		rowNative: "a process sees the host's", rowWasm: "a module looks up no names",
+		rowUnikernel: "it has no files but its own",
+		rowVM:        "the system on its disk has its own; tell it by machine.userData"}},
 	{"service ports", servicePortLack, reasons{
 		rowGVisor:         "the kernel of a sandbox takes packets before its worker's could translate them",
 		rowSandboxedClass: "the kernel of a sandbox takes packets before its worker's could translate them",

@@ -15,41 +15,42 @@ const (
 
 // StartAfter is another service for which one waits before it starts.
 type StartAfter struct {
-	Service   string `json:"service" doc:"Name of a service of the same application." pattern:"name"`
-	Condition string `json:"condition,omitempty" doc:"running or ready (an instance of its present version is that), or completed (the job has succeeded in its present version). Default: ready, and completed for a job." enum:"running,ready,completed"`
+	Service string `json:"service" doc:"Name of a service of the same application." pattern:"name"`
+	// An instance of its present version runs or is ready, or the job has succeeded in its present version.
+	Condition string `json:"condition,omitempty" doc:"How far it must be. Default: ready, and completed for a job." enum:"running,ready,completed"`
 }
 
 // startAfter checks for whom the services of an application wait.
-func (c *checker) startAfter(app *ApplicationSpec) {
+func (check *checker) startAfter(app *ApplicationSpec) {
 	for i := range app.Services {
-		s := &app.Services[i]
-		p := fmt.Sprintf("spec.services[%d].startAfter", i)
-		c.atMost(p, len(s.StartAfter), MaxLinks)
-		if len(s.StartAfter) > 0 && s.Mode == ModeCron {
-			c.add(p, "leave it out", "a cron service starts by its schedule")
+		service := &app.Services[i]
+		path := fmt.Sprintf("spec.services[%d].startAfter", i)
+		check.atMost(path, len(service.StartAfter), MaxLinks)
+		if len(service.StartAfter) > 0 && service.Mode == ModeCron {
+			check.add(path, "leave it out", "a cron service starts by its schedule")
 		}
-		for j, after := range s.StartAfter {
-			at, other := fmt.Sprintf("%s[%d]", p, j), app.Service(after.Service)
-			c.oneOf(at+".condition", after.Condition, AfterRunning, AfterReady, AfterCompleted)
+		for j, after := range service.StartAfter {
+			at, other := fmt.Sprintf("%s[%d]", path, j), app.Service(after.Service)
+			check.oneOf(at+".condition", after.Condition, AfterRunning, AfterReady, AfterCompleted)
 			switch {
-			case after.Service == s.Name:
-				c.add(at+".service", "", "a service cannot wait for itself")
+			case after.Service == service.Name:
+				check.add(at+".service", "", "a service cannot wait for itself")
 			case other == nil:
-				c.add(at+".service", "startAfter names services of the same application", "there is no service %q", after.Service)
-			case slices.ContainsFunc(s.StartAfter[:j], func(o StartAfter) bool { return o.Service == after.Service }):
-				c.add(at+".service", "", "it waits for %q twice", after.Service)
+				check.add(at+".service", "startAfter names services of the same application", "there is no service %q", after.Service)
+			case slices.ContainsFunc(service.StartAfter[:j], func(o StartAfter) bool { return o.Service == after.Service }):
+				check.add(at+".service", "", "it waits for %q twice", after.Service)
 			case other.Mode == ModeCron:
-				c.add(at+".service", "", "service %s runs by its schedule, and nobody can wait for it", other.Name)
+				check.add(at+".service", "", "service %s runs by its schedule, and nobody can wait for it", other.Name)
 			case other.Mode == ModeJob && after.Condition != AfterCompleted && after.Condition != "":
-				c.add(at+".condition", "write completed", "service %s is a job", other.Name)
+				check.add(at+".condition", "write completed", "service %s is a job", other.Name)
 			case other.Mode != ModeJob && after.Condition == AfterCompleted:
-				c.add(at+".condition", "add mode: job there, or write ready", "service %s is not a job, and is never completed", other.Name)
+				check.add(at+".condition", "add mode: job there, or write ready", "service %s is not a job, and is never completed", other.Name)
 			case other.Sleeps() || other.Replicas != nil && *other.Replicas == 0:
-				c.add(at+".service", "give it an instance", "service %s may have no instance", other.Name)
+				check.add(at+".service", "give it an instance", "service %s may have no instance", other.Name)
 			}
 		}
-		if ring := waitsForItself(app, s.Name); ring != nil {
-			c.add(p, "", "it waits for itself: %s", strings.Join(ring, ", which waits for "))
+		if ring := waitsForItself(app, service.Name); ring != nil {
+			check.add(path, "", "it waits for itself: %s", strings.Join(ring, ", which waits for "))
 		}
 	}
 }

@@ -80,7 +80,9 @@ func TestHooksHostsAndParts(t *testing.T) {
 		"upwards":          {func(s *ServiceSpec) { s.Mounts[0].SubPath = "../b" }, "is not a path within a volume"},
 		"from the root":    {func(s *ServiceSpec) { s.Mounts[0].SubPath = "/b" }, "is not a path within a volume"},
 		"unclean":          {func(s *ServiceSpec) { s.Mounts[0].SubPath = "a//b" }, "is not a path within a volume"},
-		"moved along":      {func(s *ServiceSpec) { s.Mounts[0].SubPath, s.Migration.Mode = "a", MigrateCheckpoint }, "mounts a part of a volume"},
+		"moved along": {func(s *ServiceSpec) {
+			s.Mounts[0].SubPath, s.Migration.Mode = "a", MigrateCheckpoint
+		}, "mounts a part of a volume"},
 	} {
 		s := ServiceSpec{Name: "web", Container: Container{Image: "web:1", Mounts: []Mount{{Volume: "v", Path: "/v"}}},
 			Volumes: []Volume{{Name: "v", Empty: &EmptyVolume{}}}}

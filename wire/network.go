@@ -177,21 +177,21 @@ func (n *AppNetwork) Ends(s *NetworkService) []skerry.ServiceKey {
 
 // EnteredBy gives where a way in to a service leads, and the port there; 0: there is none. That is the service itself, or its alias that
 // the way in names.
-func (n *AppNetwork) EnteredBy(s *NetworkService, way *spec.Ingress) (to *NetworkService, number int) {
-	port, ok := way.Port.Find(s.Ports)
-	alias := n.Alias(way.Alias)
+func (net *AppNetwork) EnteredBy(service *NetworkService, way *spec.Ingress) (to *NetworkService, number int) {
+	port, ok := way.Port.Find(service.Ports)
+	alias := net.Alias(way.Alias)
 	switch {
 	case !ok:
-		return s, 0
+		return service, 0
 	case way.Alias == "":
-		return s, port.Port
+		return service, port.Port
 	case alias == nil:
-		return s, 0
+		return service, 0
 	}
 	var all [][]spec.Port
-	for i := range n.Services {
-		if slices.Contains(alias.Leads, n.Real(&n.Services[i])) {
-			all = append(all, n.Services[i].Ports)
+	for i := range net.Services {
+		if slices.Contains(alias.Leads, net.Real(&net.Services[i])) {
+			all = append(all, net.Services[i].Ports)
 		}
 	}
 	return alias, spec.CommonPort(port, all...)

@@ -281,7 +281,7 @@ func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
 		s.mu.Lock()
 		s.doubts.ending(h.ID)
 		s.mu.Unlock()
-		left, hook := s.preStop(ctx, d, h, a)
+		left, hook := preStop(ctx, s, d, h, a)
 		if hook != nil {
 			s.Post(core.HookFailed{ID: a.ID, Name: a.Name, Text: hook.Error()})
 		}

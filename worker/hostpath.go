@@ -112,22 +112,6 @@ func (s *Server) mountHostPath(assigned *spec.Assignment, v *spec.Volume) error 
 	return nil
 }
 
-// mountPoint makes a directory or an empty file to mount on, as what is to be mounted is.
-func mountPoint(f *os.File, at string) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-		return err
-	}
-	_ = os.Remove(at) // an empty one of the other kind
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return os.Mkdir(at, 0o755)
-	}
-	return os.WriteFile(at, nil, 0o600)
-}
-
 // mounted reports whether a file is mounted at a place already, with the right restrictions.
 func mounted(f *os.File, at string, writable bool) bool {
 	var want, have unix.Stat_t

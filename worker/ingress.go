@@ -355,19 +355,19 @@ func (f *overlayNet) leadsLocked(services []skerry.ServiceKey, p spec.Balance, s
 }
 
 // endsLocked is different when the instances of services are.
-func (f *overlayNet) endsLocked(services []skerry.ServiceKey) string {
+func (net *overlayNet) endsLocked(services []skerry.ServiceKey) string {
 	var out strings.Builder
 	var four []overlay.Candidate
 	for _, k := range services {
-		r := f.routes[k]
+		r := net.routes[k]
 		if r == nil {
 			continue
 		}
 		for _, b := range r.Backends {
-			_, dead := f.dead[b.Addr]
+			_, dead := net.dead[b.Addr]
 			fmt.Fprint(&out, b.Addr, b.Draining, dead, " ")
 		}
-		of, _ := f.candidatesLocked(r)
+		of, _ := net.candidatesLocked(r)
 		four = append(four, of...)
 	}
 	// With closest it matters which one is nearest.

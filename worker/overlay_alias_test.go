@@ -22,8 +22,10 @@ func TestAliasOfServices(t *testing.T) {
 	n := shopNetwork()
 	n.Services[0].Ports = []spec.Port{{Port: 80}}
 	n.Services[1].Ports = []spec.Port{{Port: 8080, ServicePort: 80}}
-	n.Services[0].Ingress = []spec.Ingress{{Port: "80", Alias: "all", Policy: spec.BalanceRoundRobin, Listen: 80, Protocol: spec.IngressHTTP}}
-	n.Aliases = []wire.NetworkService{{Name: "all", RoundRobin: a("10.30.4.1"), Closest: a("10.30.4.2"), LeastLoaded: a("10.30.4.3"), Short: true,
+	n.Services[0].Ingress = []spec.Ingress{{Port: "80", Alias: "all",
+		Policy: spec.BalanceRoundRobin, Listen: 80, Protocol: spec.IngressHTTP}}
+	n.Aliases = []wire.NetworkService{{Name: "all",
+		RoundRobin: a("10.30.4.1"), Closest: a("10.30.4.2"), LeastLoaded: a("10.30.4.3"), Short: true,
 		Leads: []skerry.ServiceKey{shop("web"), shop("store")}}}
 	parts := &fakeParts{events: make(chan overlay.Event)}
 	f := newOverlayNet(Overlay{Device: parts}, slog.New(slog.DiscardHandler))

@@ -396,44 +396,6 @@ func (f *overlayNet) want(services ...skerry.ServiceKey) {
 	f.review(time.Now())
 }
 
-// lookup is told that an instance asked for the name of a service. The channel is closed when its routes are here; nil:
-// they are, or there is no such service. That an application's directory knows, so that nobody has routes fetched by names
-// that he makes up.
-func (f *overlayNet) lookup(app skerry.AppKey, service skerry.ServiceKey) <-chan struct{} {
-	f.mu.Lock()
-	ends := []skerry.ServiceKey{service}
-	if n := f.nets[app]; n != nil {
-		ends = nil
-		for s := range n.Addressed() {
-			if n.Real(s) == service {
-				ends = n.Ends(s)
-			}
-		}
-	}
-	// Of the services of an alias all are asked for; the routes of the others come with those that are waited for, or soon after.
-	missing := slices.IndexFunc(ends, func(k skerry.ServiceKey) bool { return f.routes[k] == nil })
-	var wait chan struct{}
-	if missing >= 0 {
-		if wait = f.waiters[ends[missing]]; wait == nil && len(f.waiters) >= maxWaiters {
-			f.mu.Unlock()
-			return nil
-		}
-		if wait == nil {
-			wait = make(chan struct{})
-			f.waiters[ends[missing]] = wait
-		}
-	}
-	for _, k := range ends {
-		f.wanted[k] = time.Now()
-	}
-	f.mu.Unlock()
-	if wait == nil {
-		return nil // and not a channel that is nil
-	}
-	f.review(time.Now())
-	return wait
-}
-
 // refresh keeps interests that have run out if flows still need them: their routes tell when an instance is gone.
 func (f *overlayNet) refresh(now time.Time) {
 	f.mu.Lock()

@@ -354,7 +354,7 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	if err := settleUsers(ctx, s, &start.A, container, start.Name, &built, img); err != nil {
 		return built, nil, err
 	}
-	if err := s.mountParts(&start.A, start.Name, container, built.Mounts); err != nil {
+	if err := mountParts(s, &start.A, start.Name, container, built.Mounts); err != nil {
 		return built, nil, err
 	}
 	secrets, err := s.secretMounts(&start.A, start.Name, &built, name)
@@ -549,4 +549,30 @@ func (s *Server) mounts(ctx context.Context, assigned *spec.Assignment, containe
 		out = append(out, runtime.Mount{Type: "bind", Source: s.configFile(assigned.ID, n), Target: f.Path, ReadOnly: true})
 	}
 	return out, nil
+}
+
+// mountParts puts parts of volumes in the place of whole ones in a container's mounts. Each is mounted at a place of the instance's first,
+// which nobody in it reaches: whoever may write to the volume can change a path between the moment that it is looked at and the one
+// in which a runtime mounts it.
+func mountParts(server *Server, assigned *spec.Assignment, name string, container *spec.Container, mounts []runtime.Mount) error {
+	for index, mount := range container.Mounts {
+		if mount.SubPath == "" {
+			continue
+		}
+		volume := slices.IndexFunc(assigned.Spec.Volumes, func(v spec.Volume) bool { return v.Name == mount.Volume })
+		if volume < 0 {
+			continue // as with a whole one
+		}
+		source := server.volumeSource(assigned, &assigned.Spec.Volumes[volume])
+		at := slices.IndexFunc(mounts, func(o runtime.Mount) bool { return o.Source == source && o.Target == mount.Path })
+		if at < 0 {
+			continue
+		}
+		part := filepath.Join(server.instanceDir(assigned.ID), "parts", name, strconv.Itoa(index))
+		if err := mountPart(source, mount.SubPath, part, assigned.Spec.Volumes[volume].Host == nil); err != nil {
+			return volumeErr(mount.Volume, err)
+		}
+		mounts[at].Source = part
+	}
+	return nil
 }

@@ -15,7 +15,8 @@ import (
 
 // preStop does what a service wants done before a container is asked to end. It gives what is left of its grace, and what went wrong. A
 // container that ends meanwhile ends the hook.
-func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle, stop core.StopContainer) (left time.Duration, err error) {
+func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle runtime.Handle,
+	stop core.StopContainer) (left time.Duration, err error) {
 	if stop.PreStop == nil || stop.Grace <= 0 {
 		return stop.Grace, nil
 	}
@@ -25,11 +26,11 @@ func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if _, err := d.Wait(hook, h); err == nil {
+		if _, err := driver.Wait(hook, handle); err == nil {
 			cancel()
 		}
 	}()
-	err = s.runHook(hook, stop)
+	err = doHook(hook, server, stop)
 	switch {
 	case errors.Is(hook.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("preStop was not done within terminationGrace, %s", stop.Grace)
@@ -43,13 +44,13 @@ func (s *Server) preStop(ctx context.Context, d runtime.Driver, h runtime.Handle
 	return max(0, stop.Grace-time.Since(begin)), err
 }
 
-func (s *Server) runHook(ctx context.Context, stop core.StopContainer) error {
+func doHook(ctx context.Context, server *Server, stop core.StopContainer) error {
 	at := core.ProbeOn{A: spec.Assignment{ID: stop.ID}, Address: stop.Address, Handle: stop.Handle}
 	switch hook := stop.PreStop; {
 	case hook.Exec != nil:
-		return s.probeExec(ctx, hook.Exec, at)
+		return server.probeExec(ctx, hook.Exec, at)
 	case hook.HTTP != nil:
-		return s.probeHTTP(ctx, hook.HTTP, at)
+		return server.probeHTTP(ctx, hook.HTTP, at)
 	default:
 		timer := time.NewTimer(time.Duration(hook.Sleep))
 		defer timer.Stop()

@@ -70,7 +70,8 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 					time.AfterFunc(c.end, func() { close(d.ends) })
 				}
 				handle := encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})
-				left, err := s.preStop(t.Context(), d, runtime.Handle{}, core.StopContainer{ID: "a", Name: "main", Handle: handle, Grace: 10 * time.Second, PreStop: c.hook})
+				stop := core.StopContainer{ID: "a", Name: "main", Handle: handle, Grace: 10 * time.Second, PreStop: c.hook}
+				left, err := preStop(t.Context(), s, d, runtime.Handle{}, stop)
 				if left != c.left || c.hook == run != slices.Equal(d.ran, []string{"bye"}) {
 					t.Errorf("%s are left, and it ran %q", left, d.ran)
 				}
@@ -84,7 +85,7 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 			})
 		})
 	}
-	if err := new(Server).runHook(t.Context(), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
+	if err := doHook(t.Context(), new(Server), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a container that cannot be found: %v", err)
 	}
 }

@@ -7,41 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"skerry.dev/skerry/runtime"
-	"skerry.dev/skerry/spec"
 )
-
-// mountParts puts parts of volumes in the place of whole ones in a container's mounts. Each is mounted at a place of the instance's first,
-// which nobody in it reaches: whoever may write to the volume can change a path between the moment that it is looked at and the one
-// in which a runtime mounts it.
-func (s *Server) mountParts(a *spec.Assignment, name string, container *spec.Container, mounts []runtime.Mount) error {
-	for n, m := range container.Mounts {
-		if m.SubPath == "" {
-			continue
-		}
-		v := slices.IndexFunc(a.Spec.Volumes, func(v spec.Volume) bool { return v.Name == m.Volume })
-		if v < 0 {
-			continue // as with a whole one
-		}
-		source := s.volumeSource(a, &a.Spec.Volumes[v])
-		at := slices.IndexFunc(mounts, func(o runtime.Mount) bool { return o.Source == source && o.Target == m.Path })
-		if at < 0 {
-			continue
-		}
-		part := filepath.Join(s.instanceDir(a.ID), "parts", name, strconv.Itoa(n))
-		if err := mountPart(source, m.SubPath, part, a.Spec.Volumes[v].Host == nil); err != nil {
-			return volumeErr(m.Volume, err)
-		}
-		mounts[at].Source = part
-	}
-	return nil
-}
 
 // mountPart mounts a part of a volume at a place, in place of what is mounted there from an earlier attempt.
 func mountPart(volume, sub, at string, missing bool) error {
@@ -108,7 +77,8 @@ func openPart(volume, sub string, missing bool) (*os.File, error) {
 // beneath opens a path below a directory. Another process that renames something there has the kernel ask for another try.
 func beneath(root int, sub string, flags uint64) (fd int, err error) {
 	for range 8 {
-		fd, err = unix.Openat2(root, sub, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+		fd, err = unix.Openat2(root, sub, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 		if err != unix.EAGAIN && err != unix.EINTR {
 			break
 		}
@@ -144,3 +114,24 @@ func makeBeneath(root int, parent, name string) error {
 	}
 	return errors.Join(unix.Fchown(made, int(st.Uid), int(st.Gid)), unix.Fchmod(made, st.Mode&0o777))
 }
+
+// mountPoint makes a directory or an empty file to mount on, as what is to be mounted is.
+func mountPoint(f *os.File, at string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	_ = os.Remove(at) // an empty one of the other kind
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.Mkdir(at, 0o755)
+	}
+	return os.WriteFile(at, nil, 0o600)
+}
+
+// impossible is why an instance, or a volume of it, cannot be made here, however often it is tried.
+type impossible string
+
+func (e impossible) Error() string { return string(e) }

@@ -39,8 +39,9 @@ func TestPartsOfVolumes(t *testing.T) {
 	}
 	volume := s.volumeSource(a, &a.Spec.Volumes[0])
 	write(volume+"/data/file", "data")
-	for name, to := range map[string]string{"absolute": base + "/outside", "relative": "../../../../../outside", "deep/up": "../../../../../../outside",
-		"within": "data", "dangling": "nothing", "proc": "/proc/self/root"} {
+	for name, to := range map[string]string{"absolute": base + "/outside", "relative": "../../../../../outside",
+		"deep/up": "../../../../../../outside",
+		"within":  "data", "dangling": "nothing", "proc": "/proc/self/root"} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(volume+"/"+name), 0o755), os.Symlink(to, volume+"/"+name)); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func TestPartsOfVolumes(t *testing.T) {
 		container := &spec.Container{Mounts: []spec.Mount{{Volume: volume, Path: "/x", SubPath: sub}}}
 		source := s.volumeSource(a, &a.Spec.Volumes[map[string]int{"v": 0, "h": 1}[volume]])
 		mounts := []runtime.Mount{{Type: "bind", Source: "/run", Target: "/x"}, {Type: "bind", Source: source, Target: "/x"}}
-		err := s.mountParts(a, "main", container, mounts)
+		err := mountParts(s, a, "main", container, mounts)
 		if err == nil && mounts[0].Source != "/run" {
 			t.Errorf("%s: another mount became %+v", sub, mounts[0])
 		}

@@ -174,10 +174,5 @@ func UnmountVolumes(dir string) error {
 		unmountBelow(filepath.Join(dir, snapshotsDir)))
 }
 
-// impossible is why an instance, or a volume of it, cannot be made here, however often it is tried.
-type impossible string
-
-func (e impossible) Error() string { return string(e) }
-
 // volumeErr names the volume in an error.
 func volumeErr(name string, err error) error { return fmt.Errorf("volume %s: %w", name, err) }

@@ -333,7 +333,8 @@ func withoutAliasWays(n *wire.AppNetwork) *wire.AppNetwork {
 	out := *n
 	out.Services = slices.Clone(n.Services)
 	for i := range out.Services {
-		out.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(way spec.Ingress) bool { return way.Alias != "" })
+		out.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress),
+			func(way spec.Ingress) bool { return way.Alias != "" })
 	}
 	return &out
 }

@@ -53,7 +53,8 @@ type compose struct {
 // Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	conv := &compose{Result: newResult(FormatCompose),
-		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{}, aliases: map[string][]string{}, jobs: map[string]bool{}}
+		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{},
+		aliases: map[string][]string{}, jobs: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
 		dir = "/"

@@ -38,10 +38,7 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 		case "volume":
 			how := mount.sub("volume")
 			uncopied := how.flag("nocopy", "as always: what the image has at that place is not copied")
-			if label := mount.sub("bind"); label.m != nil {
-				label.without("selinux", "left out: a worker labels what it mounts")
-				label.nothingLike(nil)
-			}
+			mount.label()
 			part := how.part("subpath", how.text("subpath", "mounts: subPath"))
 			how.nothingLike(nil)
 			if source == "" {
@@ -72,10 +69,7 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 			mount.kept("", "volumes: empty, in memory")
 			svc.Mounts = append(svc.Mounts, spec.Mount{Volume: volume(target, spec.Volume{Empty: v}), Path: target, ReadOnly: readOnly})
 		case "bind":
-			how := mount.sub("bind")
-			how.without("create_host_path", "left out")
-			how.without("selinux", "left out: a worker labels what it mounts")
-			how.nothingLike(nil)
+			mount.label()
 			conv.bind(mount, svc, source, target, readOnly, volume)
 		default:
 			mount.refuse("type", "Skerry has no volumes of type %s", kind)
@@ -139,7 +133,8 @@ func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target s
 	default:
 		files, why := conv.configFiles(source, target)
 		if why != "" && fi.IsDir() && !readOnly {
-			mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image (%s)", filepath.Base(source), why)
+			mount.refuse("source", "what is in %s would have to come along, and to be written to: put it into the image (%s)",
+				filepath.Base(source), why)
 			return
 		}
 		if why != "" {
@@ -156,6 +151,17 @@ func (conv *compose) bind(mount *fields, svc *spec.ServiceSpec, source, target s
 			mount.approx("source", "config: a copy, taken now, that the program cannot write to")
 		}
 	}
+}
+
+// label takes what a mount says of labels, which named volumes have, too.
+func (f *fields) label() {
+	if !f.has("bind") {
+		return
+	}
+	how := f.sub("bind")
+	how.without("create_host_path", "left out")
+	how.without("selinux", "left out: a worker labels what it mounts")
+	how.nothingLike(nil)
 }
 
 // share notes that a service mounts a volume, and shares gives the name that it has for it, or "".
@@ -184,7 +190,8 @@ func (conv *compose) apart(source string) string {
 	if users = slices.Compact(users); len(users) < 2 {
 		return ""
 	}
-	return "it is shared by " + strings.Join(users, " and ") + ": a volume belongs to one service; one of them can be a sidecar of the other"
+	return "it is shared by " + strings.Join(users, " and ") +
+		": a volume belongs to one service; one of them can be a sidecar of the other"
 }
 
 // bare reports whether a directory has nothing in it.

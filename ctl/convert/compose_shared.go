@@ -90,7 +90,8 @@ func (conv *compose) principal(group []string) (main *spec.ServiceSpec) {
 	ports, files, secrets := map[string]bool{}, map[string]string{}, 0
 	for _, s := range all {
 		init := s.Mode == spec.ModeJob && waitsFor(main, s.Name) && !conv.awaited(s.Name, group)
-		if s.Mode != "" && !init || s.Replicas != nil || len(s.Devices)+len(s.Init) > 0 || !reflect.DeepEqual(s.Placement, spec.Placement{}) {
+		if s.Mode != "" && !init || s.Replicas != nil || len(s.Devices)+len(s.Init) > 0 ||
+			!reflect.DeepEqual(s.Placement, spec.Placement{}) {
 			return nil
 		}
 		for _, port := range s.Ports {
@@ -119,7 +120,9 @@ func waitsFor(s *spec.ServiceSpec, other string) bool {
 
 // awaited reports whether a service outside a group waits for another.
 func (conv *compose) awaited(name string, group []string) bool {
-	return slices.ContainsFunc(conv.App.Spec.Services, func(s spec.ServiceSpec) bool { return !slices.Contains(group, s.Name) && waitsFor(&s, name) })
+	return slices.ContainsFunc(conv.App.Spec.Services, func(s spec.ServiceSpec) bool {
+		return !slices.Contains(group, s.Name) && waitsFor(&s, name)
+	})
 }
 
 // join puts a service beside another.
@@ -138,8 +141,8 @@ func (conv *compose) join(main *spec.ServiceSpec, name string) {
 	} else {
 		main.Sidecars = append(main.Sidecars, one)
 		main.Aliases = append(append(main.Aliases, name), side.Aliases...)
-		conv.add(at, Approximated, "a sidecar of %s, because they share a volume: it starts before that, on the same worker, in the same network, where only "+
-			"one of them listens at a port; %s answers to its name", main.Name, main.Name)
+		conv.add(at, Approximated, "a sidecar of %s, because they share a volume: it starts before that, on the same worker, in the same "+
+			"network, where only one of them listens at a port; %s answers to its name", main.Name, main.Name)
 	}
 	if side.Probes != (spec.Probes{}) {
 		conv.add(at+".healthcheck", Approximated, "left out: probes are of the main container; a sidecar that ends is started again")
@@ -208,23 +211,23 @@ func (conv *compose) joinVolumes(main, side *spec.ServiceSpec) map[string]string
 }
 
 // redirect has a service talk to one in the place of another, and wait for it.
-func redirect(s *spec.ServiceSpec, from, to string) {
-	links, after := s.Links, s.StartAfter
-	s.Links, s.StartAfter = nil, nil
+func redirect(service *spec.ServiceSpec, from, to string) {
+	links, after := service.Links, service.StartAfter
+	service.Links, service.StartAfter = nil, nil
 	for _, link := range links {
 		if link.Service == from {
 			link.Service = to
 		}
-		if link.Service != s.Name && !slices.ContainsFunc(s.Links, func(l spec.Link) bool { return l.Service == link.Service }) {
-			s.Links = append(s.Links, link)
+		if link.Service != service.Name && !slices.ContainsFunc(service.Links, func(l spec.Link) bool { return l.Service == link.Service }) {
+			service.Links = append(service.Links, link)
 		}
 	}
 	for _, one := range after {
 		if one.Service == from {
 			one.Service = to
 		}
-		if one.Service != s.Name && !waitsFor(s, one.Service) {
-			s.StartAfter = append(s.StartAfter, one)
+		if one.Service != service.Name && !waitsFor(service, one.Service) {
+			service.StartAfter = append(service.StartAfter, one)
 		}
 	}
 }

@@ -38,7 +38,8 @@ func (conv *compose) hostNames(from *fields, svc *spec.ServiceSpec) {
 			name, address, _ = strings.Cut(line, ":")
 		}
 		if address == "host-gateway" {
-			from.approx(at, "left out: instances do not reach services of their worker's own; have %s be a service, or an address outside", name)
+			from.approx(at, "left out: instances do not reach services of their worker's own; have %s be a service, or an address outside",
+				name)
 			continue
 		}
 		from.host(at, strings.Trim(address, "[]"), []string{name}, svc)

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -60,73 +59,6 @@ func (conv *kube) services() {
 	conv.nameWorkloads(leading, shared)
 	conv.namePeers()
 	conv.hostsPattern()
-}
-
-// nameWorkloads has each workload named after a Service that leads to it alone, else as it is. What leads to several is an alias, whose
-// name no service has.
-func (conv *kube) nameWorkloads(leading map[*workload][]*peer, shared map[string]bool) {
-	taken := map[string]string{}
-	for _, load := range conv.workloads {
-		best := load.object.name
-		for i, one := range leading[load] {
-			if i == 0 || one.object.name == load.object.name {
-				best = one.object.name
-			}
-		}
-		if shared[Name(best)] {
-			best += "-" + strings.ToLower(load.object.kind)
-		}
-		load.svc.Name = Name(best)
-		obj := load.object
-		switch other := taken[load.svc.Name]; {
-		case obj.m == nil:
-		case other != "" || load.svc.Name == "":
-			obj.refuse("metadata.name", "it would be called %q, as %s is", load.svc.Name, other)
-		case load.svc.Name != obj.name && len(leading[load]) == 0:
-			obj.approx("metadata.name", "name: %s, because %s leads to others, too", load.svc.Name, obj.name)
-		case load.svc.Name != obj.name:
-			obj.kept("metadata.name", "name: %s, as its Service is called", load.svc.Name)
-		default:
-			obj.kept("metadata.name", "name")
-		}
-		taken[load.svc.Name] = obj.at
-	}
-}
-
-// namePeers has each Service be the name of the service that it leads to, or an alias of those that it leads to, where it can be one.
-func (conv *kube) namePeers() {
-	taken := map[string]bool{}
-	for _, load := range conv.workloads {
-		taken[load.svc.Name] = true
-	}
-	for _, key := range slices.Sorted(maps.Keys(conv.peers)) {
-		one := conv.peers[key]
-		one.name = one.loads[0].svc.Name
-		if name := one.object.name; name != one.name && !taken[name] && Name(name) == name && !slices.Contains(spec.Balances(), spec.Balance(name)) {
-			one.name = name
-			for _, load := range one.loads {
-				load.svc.Aliases = append(load.svc.Aliases, name)
-			}
-		}
-	}
-}
-
-// hostsPattern makes the expression that finds the names of Services in texts.
-func (conv *kube) hostsPattern() {
-	names := slices.Sorted(maps.Keys(conv.peers))
-	if len(names) == 0 {
-		return
-	}
-	slices.Reverse(names) // the longest of two that begin alike
-	for i := range names {
-		names[i] = regexp.QuoteMeta(names[i])
-	}
-	namespace := "default"
-	if conv.namespace != "" {
-		namespace = regexp.QuoteMeta(conv.namespace)
-	}
-	conv.hosts = regexp.MustCompile(`(https?://(?:[^/@\s]*@)?)?(?:([a-z0-9-]+)-(\d+)\.)?\b(` + strings.Join(names, "|") + `)(\.` + namespace +
-		`(?:\.svc(?:\.cluster\.local\.?)?)?)?(?::(\d+)\b)?`)
 }
 
 // look finds the ports of a Service, and those of the workload to which they lead.
@@ -329,30 +261,9 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 		from.refuse("port", "there is none")
 		return
 	}
-	var ref spec.PortRef
-	targets := map[int]bool{}
-	kept := true
-	for _, load := range slices.Backward(one.loads) { // so that ref is a port of the first
-		target := load.target(text, *number)
-		if target == 0 {
-			from.refuse("targetPort", "no container of %s has a port %q", load.object.name, text)
-			return
-		}
-		targets[target] = true
-		ref = load.listen(name, target, 0, protocol)
-		kept = (target == *number || conv.reachedAt(load, ref, *number)) && kept
-	}
-	target := one.ports[*number]
-	switch {
-	case kept && target == *number && len(targets) == 1:
-		from.kept("", "ports")
-	case kept:
-		from.kept("", "ports: servicePort")
-	case len(targets) > 1:
-		from.refuse("targetPort", "its workloads listen at different ports, and cannot all be reached at %d", *number)
+	ref, ok := conv.listenAt(one, from, name, text, protocol, *number)
+	if !ok {
 		return
-	default:
-		from.approx("", "%s listens at %d: who asks for port %d must ask for that; where these files do, they do now", one.name, target, *number)
 	}
 	if name != "" && string(ref) != Name(name) {
 		from.approx("name", "the port is called %s", ref)
@@ -402,6 +313,36 @@ func (conv *kube) servicePort(one *peer, from *fields, kind string) {
 	if why := one.enter(ingress); why != "" {
 		from.refuse("type", "%s", why)
 	}
+}
+
+// listenAt has the workloads of a Service listen at a port that others reach at a number, and gives the port of the first one.
+func (conv *kube) listenAt(one *peer, from *fields, name, text, protocol string, number int) (ref spec.PortRef, ok bool) {
+	targets := map[int]bool{}
+	kept := true
+	for _, load := range slices.Backward(one.loads) {
+		target := load.target(text, number)
+		if target == 0 {
+			from.refuse("targetPort", "no container of %s has a port %q", load.object.name, text)
+			return "", false
+		}
+		targets[target] = true
+		ref = load.listen(name, target, 0, protocol)
+		kept = (target == number || conv.reachedAt(load, ref, number)) && kept
+	}
+	target := one.ports[number]
+	switch {
+	case kept && target == number && len(targets) == 1:
+		from.kept("", "ports")
+	case kept:
+		from.kept("", "ports: servicePort")
+	case len(targets) > 1:
+		from.refuse("targetPort", "its workloads listen at different ports, and cannot all be reached at %d", number)
+		return "", false
+	default:
+		from.approx("", "%s listens at %d: who asks for port %d must ask for that; where these files do, they do now", one.name, target,
+			number)
+	}
+	return ref, true
 }
 
 // enter has clients outside reach what a Service leads to. It gives the reason why they cannot.

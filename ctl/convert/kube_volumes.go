@@ -332,7 +332,8 @@ func (it *pod) mounts(from *fields, out *spec.Container) {
 		at = path.Clean("/" + at)
 		use := it.uses[name]
 		if template := it.load.claims[name]; template != nil && use == nil {
-			out.Mounts = append(out.Mounts, spec.Mount{Volume: Name(name), Path: at, SubPath: mount.part("subPath", below), ReadOnly: readOnly})
+			part := mount.part("subPath", below)
+			out.Mounts = append(out.Mounts, spec.Mount{Volume: Name(name), Path: at, SubPath: part, ReadOnly: readOnly})
 			mount.kept("", "mounts")
 			continue
 		}
@@ -353,7 +354,8 @@ func (it *pod) mount(mount *fields, use *kubeUse, at, below string, readOnly boo
 		if !slices.ContainsFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == volume.Name }) {
 			svc.Volumes = append(svc.Volumes, volume)
 		}
-		out.Mounts = append(out.Mounts, spec.Mount{Volume: volume.Name, Path: at, SubPath: mount.part("subPath", below), ReadOnly: readOnly})
+		part := mount.part("subPath", below)
+		out.Mounts = append(out.Mounts, spec.Mount{Volume: volume.Name, Path: at, SubPath: part, ReadOnly: readOnly})
 		return
 	}
 	if len(use.secrets) > 0 && below != "" && len(use.files) == 0 {

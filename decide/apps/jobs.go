@@ -77,13 +77,6 @@ func runID(a *App, s *spec.ServiceSpec, restarts uint64) string {
 	return a.revisions[s.Name] + "." + itoa(int(restarts))
 }
 
-func lastRun(list []*Run) *Run {
-	if len(list) == 0 {
-		return nil
-	}
-	return list[len(list)-1]
-}
-
 // startRun begins a run. replace ends the ones that go on.
 func (js *jobs) startRun(now time.Time, a *App, s *spec.ServiceSpec, id string, replace bool, fx *wire.Effects) {
 	list := a.Runs[s.Name]

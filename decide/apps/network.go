@@ -248,25 +248,25 @@ type imported struct {
 }
 
 // imports lists what other applications export to one, by key.
-func (ns *networks) imports(a *App) (out []imported) {
-	for _, o := range ns.exporting(a.Key()) {
-		for i := range o.Manifest.Spec.Services {
-			s := &o.Manifest.Spec.Services[i]
-			if e, ok := exportTo(o, s, a); ok {
-				im := imported{key: skerry.ServiceKey{App: o.Key(), Service: s.Name}, spec: s}
-				if o.Org == a.Org { // a name that strangers choose could stand in for one that the application asks for, such as wpad
+func (ns *networks) imports(app *App) (out []imported) {
+	for _, other := range ns.exporting(app.Key()) {
+		for i := range other.Manifest.Spec.Services {
+			s := &other.Manifest.Spec.Services[i]
+			if e, ok := exportTo(other, s, app); ok {
+				im := imported{key: skerry.ServiceKey{App: other.Key(), Service: s.Name}, spec: s}
+				if other.Org == app.Org { // a name that strangers choose could stand in for one that the application asks for, such as wpad
 					im.as = e.As
 				}
 				out = append(out, im)
 			}
 		}
-		for _, alias := range o.Manifest.Spec.Aliases() {
+		for _, alias := range other.Manifest.Spec.Aliases() {
 			alias.Services = slices.DeleteFunc(alias.Services, func(s *spec.ServiceSpec) bool {
-				_, ok := exportTo(o, s, a)
+				_, ok := exportTo(other, s, app)
 				return !ok
 			})
 			if len(alias.Services) > 0 {
-				out = append(out, imported{key: skerry.ServiceKey{App: o.Key(), Service: alias.Name}, alias: alias})
+				out = append(out, imported{key: skerry.ServiceKey{App: other.Key(), Service: alias.Name}, alias: alias})
 			}
 		}
 	}

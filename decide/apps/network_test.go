@@ -280,7 +280,8 @@ func TestAliasesLeadToAllThatHaveThem(t *testing.T) {
 	if got := leads(c.Network(shop).Aliases); len(got) > 0 || own.Aliases[0].RoundRobin != was {
 		t.Errorf("not exported any more: %v, at %s, was %s", got, own.Aliases[0].RoundRobin, was)
 	}
-	if a := c.App(skerry.AppKey{Namespace: "default", Name: "other"}); !slices.Equal(a.Manifest.Spec.Services[0].Needs, []string{spec.FeatureAliases}) {
+	other := skerry.AppKey{Namespace: "default", Name: "other"}
+	if a := c.App(other); !slices.Equal(a.Manifest.Spec.Services[0].Needs, []string{spec.FeatureAliases}) {
 		t.Errorf("its services need %v", a.Manifest.Spec.Services[0].Needs)
 	}
 }

@@ -5,29 +5,28 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/wire"
 )
 
 // A version of a service, or a run of a job, begins when others are as far as startAfter says. What has begun goes on, whatever becomes
 // of them: an instance that is replaced waits for nobody, and neither does a version that an update goes back to.
 
 // startWaits says what a service waits for before it begins, or "".
-func (l *ledger) startWaits(a *App, s *spec.ServiceSpec) string {
-	for _, after := range s.StartAfter {
-		other := a.Manifest.Spec.Service(after.Service)
+func (instances *ledger) startWaits(app *App, service *spec.ServiceSpec) string {
+	for _, after := range service.StartAfter {
+		other := app.Manifest.Spec.Service(after.Service)
 		if other == nil {
 			continue // apply has checked it
 		}
 		switch {
 		case after.Condition == spec.AfterCompleted:
-			run := lastRun(a.Runs[other.Name])
+			run := lastRun(app.Runs[other.Name])
 			switch {
-			case run == nil || run.Revision != a.revisions[other.Name] || run.Result == "":
+			case run == nil || run.Revision != app.revisions[other.Name] || run.Result == "":
 				return "job " + other.Name + " is to succeed first"
 			case run.Result != "Succeeded":
 				return "job " + other.Name + " is to succeed first, and has ended: " + run.Result
 			}
-		case !l.begun(a, other, after.Condition != spec.AfterRunning):
+		case !instances.begun(app, other, after.Condition != spec.AfterRunning):
 			return "service " + other.Name + " is to be " + after.Condition + " first"
 		}
 	}
@@ -49,30 +48,9 @@ func (l *ledger) begun(a *App, s *spec.ServiceSpec, ready bool) bool {
 	})
 }
 
-// held reports whether a version may not begin yet.
-func (rs *rollouts) held(a *App, s *spec.ServiceSpec, roll *Rollout, fx *wire.Effects) bool {
-	if len(s.StartAfter) == 0 || roll.Begun || roll.Back {
-		return false
+func lastRun(list []*Run) *Run {
+	if len(list) == 0 {
+		return nil
 	}
-	if rs.startWaits(a, s) != "" {
-		return true
-	}
-	roll.Begun = true
-	rs.saveApp(a, fx)
-	return false
-}
-
-// orderWaits is why a service has not begun, for people.
-func (vs *views) orderWaits(a *App, s *spec.ServiceSpec) string {
-	if len(s.StartAfter) == 0 {
-		return ""
-	}
-	if s.Mode == spec.ModeJob {
-		if last := lastRun(a.Runs[s.Name]); last != nil && last.Revision == a.revisions[s.Name] {
-			return ""
-		}
-	} else if roll := a.Rollouts[s.Name]; roll != nil && roll.Revision == a.revisions[s.Name] && (roll.Begun || roll.Back) {
-		return ""
-	}
-	return vs.ledger.startWaits(a, s)
+	return list[len(list)-1]
 }

@@ -55,7 +55,8 @@ func (o ordered) end(code int) {
 		if i.Service.Service != "migrate" || i.State.Final() {
 			continue
 		}
-		at := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited, Exit: &wire.Exit{Code: code, At: o.now}}
+		at := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Terminated, Phase: skerry.PhaseExited,
+			Exit: &wire.Exit{Code: code, At: o.now}}
 		if code != 0 {
 			at.State, at.Reason = skerry.Failed, "exit code"
 		}
@@ -100,7 +101,8 @@ func TestOthersComeFirst(t *testing.T) {
 	for _, i := range o.c.InstancesOf(shop) {
 		if i.Service.Service == "web" {
 			var fx wire.Effects
-			o.c.Observe(o.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "exit code"}, &fx)
+			failed := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "exit code"}
+			o.c.Observe(o.now, "site", failed, &fx)
 			o.take(fx)
 		}
 	}
@@ -132,7 +134,8 @@ func TestNewVersionWaitsForItsJob(t *testing.T) {
 	if got := o.live(); got != "db db:1, web web:1" {
 		t.Errorf("when it has failed: %s", got)
 	}
-	if got := fmt.Sprint(o.c.View(o.c.App(shop), "root", false).Services[0].Reason); !strings.Contains(got, "job migrate is to succeed first, and has ended: Failed") {
+	reason := fmt.Sprint(o.c.View(o.c.App(shop), "root", false).Services[0].Reason)
+	if got := reason; !strings.Contains(got, "job migrate is to succeed first, and has ended: Failed") {
 		t.Errorf("it says %q", got)
 	}
 	// The same with a job that succeeds, decided by who was started anew meanwhile.

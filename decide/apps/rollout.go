@@ -129,6 +129,19 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 	return min(r.Limit, want), true
 }
 
+// held reports whether a version may not begin yet.
+func (rs *rollouts) held(a *App, s *spec.ServiceSpec, roll *Rollout, fx *wire.Effects) bool {
+	if len(s.StartAfter) == 0 || roll.Begun || roll.Back {
+		return false
+	}
+	if rs.startWaits(a, s) != "" {
+		return true
+	}
+	roll.Begun = true
+	rs.saveApp(a, fx)
+	return false
+}
+
 func (rs *rollouts) endRollout(now time.Time, a *App, service string, roll *Rollout, current []*Instance, want int, fx *wire.Effects) {
 	roll.EndedAt, roll.Canary = now, false
 	rs.Look(a.Key()) // others may wait for it

@@ -49,13 +49,13 @@ func Reason(services []view.ServiceView) string {
 }
 
 // ViewNetwork adds the service addresses to a view; those of single instances only where all is to be told.
-func ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
-	if n == nil {
+func ViewNetwork(shown *view.AppView, net *wire.AppNetwork, all bool) {
+	if net == nil {
 		return
 	}
-	v.Network = n.Net
-	for i := range n.Services {
-		s := n.Services[i]
+	shown.Network = net.Net
+	for i := range net.Services {
+		s := net.Services[i]
 		if s.Of != (skerry.ServiceKey{}) {
 			continue
 		}
@@ -63,16 +63,16 @@ func ViewNetwork(v *view.AppView, n *wire.AppNetwork, all bool) {
 			s.Instances = nil
 		}
 		s.Ports, s.Links, s.Allow = nil, nil, nil
-		for j := range v.Services {
-			if v.Services[j].Name == s.Name {
-				v.Services[j].Addresses = &s
+		for j := range shown.Services {
+			if shown.Services[j].Name == s.Name {
+				shown.Services[j].Addresses = &s
 			}
 		}
 	}
-	for _, s := range n.Aliases {
+	for _, s := range net.Aliases {
 		if s.Of == (skerry.ServiceKey{}) {
 			s.Ports = nil
-			v.Aliases = append(v.Aliases, s)
+			shown.Aliases = append(shown.Aliases, s)
 		}
 	}
 }
@@ -153,6 +153,21 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			Result: r.Result, Reason: r.Reason})
 	}
 	return v
+}
+
+// orderWaits is why a service has not begun, for people.
+func (vs *views) orderWaits(a *App, s *spec.ServiceSpec) string {
+	if len(s.StartAfter) == 0 {
+		return ""
+	}
+	if s.Mode == spec.ModeJob {
+		if last := lastRun(a.Runs[s.Name]); last != nil && last.Revision == a.revisions[s.Name] {
+			return ""
+		}
+	} else if roll := a.Rollouts[s.Name]; roll != nil && roll.Revision == a.revisions[s.Name] && (roll.Begun || roll.Back) {
+		return ""
+	}
+	return vs.ledger.startWaits(a, s)
 }
 
 // copiesOf gives how many copies an instance of a service with one for each worker has at its site.

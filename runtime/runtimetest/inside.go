@@ -273,7 +273,8 @@ func (s *suite) network(t *testing.T) {
 		t.Errorf("hosts: got %q", out)
 	}
 	if slices.Contains(s.can, runtime.AbilityHosts) {
-		sp.Hostname, sp.ExtraHosts = "islet.example", lighthouse()
+		sp := s.spec("read", "/etc/hosts")
+		sp.Network, sp.Hostname, sp.ExtraHosts = at, "islet.example", lighthouse()
 		_, out := s.run(t, sp)
 		for _, line := range []string{"192.0.2.7 islet.example islet\n", "203.0.113.5 lighthouse light.example\n"} {
 			if !strings.Contains(out, line) {

@@ -107,7 +107,7 @@ func (i *inst) stop(name string, fx *wire.Effects) {
 	k := i.Containers[name]
 	k.stop = true
 	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i),
-		PreStop: i.A.Spec.HookOf(name), Address: i.Address})
+		PreStop: spec.HookOf(&i.A.Spec, name), Address: i.Address})
 }
 
 func (i *inst) isInit(name string) bool {

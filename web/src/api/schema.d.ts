@@ -1905,6 +1905,8 @@ export interface components {
             namespace: string;
         };
         AppView: {
+            /** @description Names that lead to the instances of all services that have them (leads). */
+            aliases?: components["schemas"]["NetworkService"][] | null;
             /** @description Overrides made at this site while the root is unreachable. The root decides on them once it is back. */
             amended?: components["schemas"]["AmendmentView"];
             author?: string;
@@ -2372,6 +2374,8 @@ export interface components {
             usedBy?: string[] | null;
         };
         Ingress: {
+            /** @description One of the service's aliases, for clients to reach the instances of all services that have it. Default: those of this service alone. */
+            alias?: string;
             /** @description Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any. */
             host?: string;
             /**
@@ -2633,6 +2637,7 @@ export interface components {
             closest: string;
             ingress?: components["schemas"]["Ingress"][] | null;
             instances?: string[] | null;
+            leads?: components["schemas"]["ServiceKey"][] | null;
             /** Format: ip */
             leastLoaded: string;
             links?: string[] | null;
