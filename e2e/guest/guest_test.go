@@ -52,6 +52,9 @@ func payload(t *testing.T) string {
 		}
 	}
 	run("go", "build", "-trimpath", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
+	if !testenv.Systems() { // the rest is for long steps
+		return dir
+	}
 	testenv.Reversioned(t, filepath.Join(dir, "skerry-2"), filepath.Join(dir, "stage/usr/local/bin/skerry"), "guest-1", "guest-2")
 	built := filepath.Join(dir, "built")
 	if err := os.Mkdir(built, 0o755); err != nil {
@@ -59,9 +62,6 @@ func payload(t *testing.T) string {
 	}
 	run("go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./runtime/runtimetest/workload", "./runtime/native/testdata/shim")
 	for _, pkg := range suites {
-		if !testenv.Systems() {
-			break
-		}
 		run("go", "test", "-c", "-ldflags=-s -w", "-o", filepath.Join(built, path.Base(pkg)+".test"), "./"+pkg)
 	}
 	return dir
