@@ -53,11 +53,16 @@ func payload(t *testing.T) string {
 	}
 	run("go", "build", "-trimpath", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
 	first, second := filepath.Join(dir, "stage/usr/local/bin/skerry"), filepath.Join(dir, "skerry-2")
-	testenv.Reversioned(t, second, first, "guest-1", "guest-2")
 	run("scripts/deb", first, "amd64", "v1", dir)
-	run("scripts/deb", second, "amd64", "v2", dir)
+	if testenv.Systems() {
+		testenv.Reversioned(t, second, first, "guest-1", "guest-2")
+		run("scripts/deb", second, "amd64", "v2", dir)
+	}
 	if err := os.RemoveAll(filepath.Join(dir, "stage")); err != nil {
 		t.Fatal(err)
+	}
+	if !testenv.Systems() { // the rest is for long steps
+		return dir
 	}
 	built := filepath.Join(dir, "built")
 	if err := os.Mkdir(built, 0o755); err != nil {
@@ -65,9 +70,6 @@ func payload(t *testing.T) string {
 	}
 	run("go", "build", "-trimpath", "-ldflags=-s -w", "-o", built, "./runtime/runtimetest/workload", "./runtime/native/testdata/shim")
 	for _, pkg := range suites {
-		if !testenv.Systems() {
-			break
-		}
 		run("go", "test", "-c", "-ldflags=-s -w", "-o", filepath.Join(built, path.Base(pkg)+".test"), "./"+pkg)
 	}
 	return dir

@@ -229,8 +229,9 @@ func (m *machine) must(t *testing.T, script string) string {
 	return strings.TrimSpace(r.out)
 }
 
-// await runs a script until it succeeds, in the guest, and gives its output.
+// await runs a script until it succeeds, in the guest, and gives its output. To ask takes an emulated processor a second or two, which
+// what is waited for does not get.
 func (m *machine) await(t *testing.T, script string) string {
 	t.Helper()
-	return m.must(t, "for i in $(seq 240); do out=$("+script+") && { echo \"$out\"; exit; }; sleep 0.25; done; echo \"$out\"; exit 1")
+	return m.must(t, "for i in $(seq 60); do out=$("+script+") && { echo \"$out\"; exit; }; sleep 2; done; echo \"$out\"; exit 1")
 }

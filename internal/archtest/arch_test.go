@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -30,13 +31,26 @@ func (s source) at(n ast.Node) string {
 	return s.path + ":" + strconv.Itoa(s.fset.Position(n.Pos()).Line)
 }
 
-// load parses every Go file of the module.
+// load gives every Go file of the module.
 func load(t *testing.T) []source {
 	t.Helper()
+	out, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 50 {
+		t.Fatalf("only %d files were found", len(out))
+	}
+	return out
+}
+
+// parsed is the tree for all tests, which only look at it: to parse it takes longer than they do.
+var parsed = sync.OnceValues(parse)
+
+func parse() (out []source, err error) {
 	const top = "../.."
 	fset := token.NewFileSet()
-	var out []source
-	err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if os.IsNotExist(err) {
 				return nil // somebody's temporary file
@@ -69,13 +83,7 @@ func load(t *testing.T) []source {
 		out = append(out, source{rel, path.Dir(rel), strings.HasSuffix(name, "_test.go"), bytes.Count(text, []byte("\n")), ast.IsGenerated(f), f, fset})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out) < 50 {
-		t.Fatalf("only %d files were found", len(out))
-	}
-	return out
+	return out, err
 }
 
 // covers reports whether a pattern of the rules means a package.

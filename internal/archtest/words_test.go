@@ -72,13 +72,24 @@ func TestRetiredWords(t *testing.T) {
 			t.Errorf("%s is taken for %s", name, got)
 		}
 	}
-	word := func(s source, n ast.Node, name string) {
-		if slices.Contains(named, name) {
-			return
+	byWord := map[string][]int{} // in retired
+	for i, r := range retired {
+		for w := range strings.FieldsSeq(r.words) {
+			byWord[w] = append(byWord[w], i)
 		}
-		for _, p := range parts(name) {
-			for _, r := range retired {
-				if slices.Contains(strings.Fields(r.words), p) && (r.packages == nil || anyCovers(r.packages, s.dir)) {
+	}
+	known := map[string][]string{} // the retired words in a name; most names come again and again
+	word := func(s source, n ast.Node, name string) {
+		list, ok := known[name]
+		if !ok {
+			if !slices.Contains(named, name) {
+				list = slices.DeleteFunc(parts(name), func(p string) bool { return byWord[p] == nil })
+			}
+			known[name] = list
+		}
+		for _, p := range list {
+			for _, i := range byWord[p] {
+				if r := retired[i]; r.packages == nil || anyCovers(r.packages, s.dir) {
 					t.Errorf("%s: %s has the retired word %s; use %s", s.at(n), name, p, r.use)
 				}
 			}

@@ -5,6 +5,7 @@ package tunnel
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,62 @@ func TestOldestSession(t *testing.T) {
 			t.Errorf("%s: session %d is forgotten, not %d", c.name, got, c.want)
 		}
 	}
+}
+
+// TestRekey renews keys many times under a stream that no datagram may be missing from: TCP would not notice one, so the
+// counters are looked at. Between hosts that are far apart both begin the first session at once, and each later one is in use
+// at one end long before the other end hears of that.
+func TestRekey(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"near": 0, "far": 80 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) { rekey(t, delay) })
+	}
+}
+
+func rekey(t *testing.T, delay time.Duration) {
+	// No session ends during the test, and no path counts as broken, however long the datapaths wait for a processor.
+	a, b := pair(t, false, timingVar+`={"RekeyAfter":600000000,"RejectAfter":600000000000,"Lost":600000000000}`)
+	if delay > 0 {
+		apart(a, b, delay)
+	}
+	peers(a, b, at("10.1.0.1:4500"), at("10.1.0.2:4500"))
+	other := make(chan error, 1)
+	go func() { other <- transfer(b, a, false, 1000) }()
+	must(t, transfer(a, b, false, 1000))
+	must(t, <-other)
+	f := stream2(t, a, b, time.Millisecond)
+	seen := map[time.Time]bool{}
+	for len(seen) < 8 {
+		f.more(100_000)
+		seen[a.path().Handshake] = true
+	}
+	f.stop()
+	arrived := func(from, to *station) bool {
+		return from.status().Counters["tx"] == to.status().Counters["rx"]+to.overflowed()
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("a: %v, and %d that its socket had no room for; b: %v, and %d", a.status().Counters, a.overflowed(), b.status().Counters, b.overflowed())
+		}
+	}()
+	eventually(t, "all of a's datagrams at b", func() bool { return arrived(a, b) && arrived(b, a) })
+	for _, s := range []*station{a, b} {
+		for name, n := range s.status().Counters {
+			if name == "drop-unknown" || name == "drop-forged" || name == "drop-no-session" || name == "drop-waiting-full" {
+				t.Errorf("%s %d", name, n)
+			}
+		}
+	}
+	if x, y := a.began(), b.began(); min(x, y) > 1 || max(x, y) < 6 {
+		t.Errorf("one end began %d sessions, the other one %d: not all but the first by the same", x, y)
+	}
+}
+
+// began counts the sessions that a station began.
+func (s *station) began() int {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, logFile))
+	must(s.t, err)
+	return bytes.Count(text, []byte("initiator=true"))
 }
 
 // TestLateConfirmation has the other end of a new session say nothing for almost as long as a session lives: it may have been

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
+// kinds are those that ctl/convert reads, with their types.
 var kinds = map[string]any{
 	"Deployment":              apps.Deployment{},
 	"StatefulSet":             apps.StatefulSet{},
