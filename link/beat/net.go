@@ -266,7 +266,7 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 		seq, ok := p.Send(now)
 		due, is, deaf, doubt, rtt := p.Due(), p.Alive(now), p.Deaf(now), ok && p.Unsure(), p.rtt
 		s.mu.Unlock()
-		n := 0
+		got := 0
 		if ok {
 			kind := byte(kindBeat)
 			if deaf {
@@ -274,7 +274,7 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			}
 			out := session.append(nil, kind, seq)
 			if rtt > 0 && rtt <= quickRTT {
-				n, err = quickly(raw, out, in[:], 2*rtt)
+				got, err = quickly(raw, out, in[:], 2*rtt)
 			} else {
 				_, err = conn.Write(out)
 			}
@@ -290,16 +290,16 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			alive(is)
 		}
 		// The timer of an answer that has come is not set: one that is put off wakes the process all the same.
-		if n == 0 {
+		if got == 0 {
 			if err := conn.SetReadDeadline(due); err != nil {
 				continue // closed: ctx has ended
 			}
-			if n, err = conn.Read(in[:]); err != nil {
+			if got, err = conn.Read(in[:]); err != nil {
 				continue // it is time, or an ICMP error came, which says no more than that no answer does
 			}
 		}
-		kind, id, answered, err := parse(in[:n])
-		if err != nil || kind != kindAnswer || id != session.ID || !session.valid(in[:n]) {
+		kind, id, answered, err := parse(in[:got])
+		if err != nil || kind != kindAnswer || id != session.ID || !session.valid(in[:got]) {
 			continue
 		}
 		s.mu.Lock()
