@@ -180,6 +180,9 @@ type WorkerFacts struct {
 	Features []string `json:"features,omitempty" cbor:"23,keyasint,omitempty"`
 }
 
+// Knows reports whether a worker's agent honours a feature.
+func (f *WorkerFacts) Knows(feature string) bool { return slices.Contains(f.Features, feature) }
+
 // AgentKey is the key of the AgentOrder in a worker's desired set.
 const AgentKey = "agent"
 

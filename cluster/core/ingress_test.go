@@ -195,6 +195,13 @@ func TestWaysInToAliasesNeedWorkersThatKnowThem(t *testing.T) {
 	if got := s.entries(newer); !strings.Contains(got, "own.example") || !strings.Contains(got, "alias.example") {
 		t.Errorf("the newer worker offers %s", got)
 	}
+	facts = *s.c.workers[older].Facts
+	facts.Features = []string{spec.FeatureAliases}
+	s.report(older, wire.WorkerReport{Facts: &facts})
+	s.keep(s.c.Tick(s.now))
+	if got := s.entries(older); !strings.Contains(got, "alias.example") {
+		t.Errorf("the older worker was upgraded, and offers %s", got)
+	}
 }
 
 func TestWaysInAreCountedOnce(t *testing.T) {

@@ -307,7 +307,7 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 			value := bare
 			if w.hasIngress() {
 				value = full
-				if !slices.Contains(w.Facts.Features, spec.FeatureAliases) {
+				if !w.Facts.Knows(spec.FeatureAliases) {
 					value = older
 				}
 			}

@@ -225,6 +225,9 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	if w.Facts == nil || w.Facts.Probe != facts.Probe {
 		rp.overlay.peers.Touch(now)
 	}
+	if was := w.Facts; was != nil && was.Knows(spec.FeatureAliases) != facts.Knows(spec.FeatureAliases) {
+		rp.overlay.ingressesChanged() // it may offer others
+	}
 	if was := w.Facts; was == nil || !reflect.DeepEqual(was.Overlay, facts.Overlay) {
 		rp.readmit[name] = true
 		rp.overlay.changedHere()

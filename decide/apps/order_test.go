@@ -153,3 +153,35 @@ func TestNewVersionWaitsForItsJob(t *testing.T) {
 		t.Errorf("when it has succeeded: %s", got)
 	}
 }
+
+// A service that runs has begun: what it is to start after from now on, without another version, holds nothing back.
+func TestWhatRunsHasBegun(t *testing.T) {
+	o := newOrdered(t)
+	o.bad = func(i *Instance) bool { return i.Service.Service == "db" }
+	both := func(after ...spec.StartAfter) {
+		o.tell(apply(1, func(a *Apply) {
+			web := a.App.Spec.Services[0]
+			db := web
+			db.Name = "db"
+			web.StartAfter = after
+			a.App.Spec.Services = []spec.ServiceSpec{web, db}
+			a.App.SetDefaults()
+		}))
+	}
+	both()
+	o.pass(3 * time.Second)
+	both(spec.StartAfter{Service: "db"})
+	o.look()
+	for _, i := range o.c.InstancesOf(shop) {
+		if i.Service.Service == "web" {
+			var fx wire.Effects
+			o.c.Observe(o.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "exit code"}, &fx)
+			o.take(fx)
+		}
+	}
+	o.take(o.c.Reconcile(o.now))
+	o.look()
+	if got := o.live(); got != "db web:1, web web:1" {
+		t.Errorf("an instance that failed is not replaced: %s", got)
+	}
+}

@@ -129,12 +129,12 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 	return min(r.Limit, want), true
 }
 
-// held reports whether a version may not begin yet.
-func (rs *rollouts) held(a *App, s *spec.ServiceSpec, roll *Rollout, fx *wire.Effects) bool {
+// held reports whether a version may not begin yet. One that has instances has begun, whatever its manifest says since.
+func (rs *rollouts) held(a *App, s *spec.ServiceSpec, roll *Rollout, current []*Instance, fx *wire.Effects) bool {
 	if len(s.StartAfter) == 0 || roll.Begun || roll.Back {
 		return false
 	}
-	if rs.startWaits(a, s) != "" {
+	if len(current) == 0 && rs.startWaits(a, s) != "" {
 		return true
 	}
 	roll.Begun = true

@@ -54,7 +54,7 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 		return // it goes back to what ran before
 	}
 	roll := a.Rollouts[s.Name]
-	held := rs.held(a, s, roll, fx)
+	held := rs.held(a, s, roll, current, fx)
 	if held {
 		limit = min(limit, len(current))
 	}
@@ -225,7 +225,7 @@ func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpe
 			return // it goes back to what ran before
 		}
 	}
-	held := rs.held(a, s, roll, fx)
+	held := rs.held(a, s, roll, current, fx)
 	if held {
 		limit = min(limit, len(judged))
 	}

@@ -195,7 +195,7 @@ var arrowsUp = map[string]int{
 	"cluster/core":    5,
 	"cluster/moves":   1,
 	"cluster/volumes": 3,
-	"decide/apps":     21,
+	"decide/apps":     20,
 	"decide/sched":    14,
 	"root/core":       18,
 	"worker":          49,
