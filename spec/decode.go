@@ -68,7 +68,7 @@ func DecodeApplication(data []byte) (*Application, error) {
 		return nil, invalid("the manifest is not valid", problems)
 	}
 	for i := range app.Spec.Services {
-		app.Spec.Services[i].withoutServers() // an application that was printed has them
+		withoutServers(&app.Spec.Services[i]) // an application that was printed has them
 	}
 	return &app, nil
 }

@@ -11,7 +11,7 @@ import (
 func (a *Application) WithoutDefaults() *Application {
 	full := a.clone()
 	for i := range full.Spec.Services {
-		full.Spec.Services[i].withoutServers()
+		withoutServers(&full.Spec.Services[i])
 	}
 	short := full.clone()
 	if short.Metadata.Namespace == DefaultNamespace {
@@ -32,7 +32,7 @@ func (a *Application) WithoutDefaults() *Application {
 }
 
 // withoutServers empties what the server finds out.
-func (s *ServiceSpec) withoutServers() { s.Platforms, s.Pinned, s.Needs = nil, nil, nil }
+func withoutServers(s *ServiceSpec) { s.Platforms, s.Pinned, s.Needs = nil, nil, nil }
 
 // shorten empties each field of v, or of what is in it, that may be empty.
 func shorten(value reflect.Value, same func() bool) {

@@ -485,7 +485,8 @@ func (g *guest) byHand(t *testing.T) {
 
 // removed takes the package away, with everything but the data.
 func (g *guest) removed(t *testing.T) {
-	g.must(t, "dpkg --remove skerry && ! pgrep -x skerry && ! test -e /usr/bin/skerry && ! test -e /sys/fs/cgroup/skerry.slice/skerry-workloads.service")
+	g.must(t, "dpkg --remove skerry")
+	g.must(t, "! pgrep -x skerry && ! test -e /usr/bin/skerry && ! test -e /sys/fs/cgroup/skerry.slice/skerry-workloads.service")
 	if out := g.must(t, "systemctl list-units --all --plain --no-legend 'skerry-*.service'; ip netns list"); out != "" {
 		t.Errorf("the package left this behind: %s", out)
 	}
