@@ -69,9 +69,9 @@ func (s *ApplicationSpec) NeedAliases() {
 
 // aliases checks the further names of an application's services, and the ways in that lead to them.
 func (check *checker) aliases(app *ApplicationSpec) {
-	for i := range app.Services {
-		service := &app.Services[i]
-		at := fmt.Sprintf("spec.services[%d]", i)
+	for index := range app.Services {
+		service := &app.Services[index]
+		at := fmt.Sprintf("spec.services[%d]", index)
 		check.atMost(at+".aliases", len(service.Aliases), MaxAliases)
 		if len(service.Aliases) > 0 && service.Sleeps() {
 			check.add(at+".aliases", "give it scale.min: 1",

@@ -17,14 +17,14 @@ const (
 type StartAfter struct {
 	Service string `json:"service" doc:"Name of a service of the same application." pattern:"name"`
 	// An instance of its present version runs or is ready, or the job has succeeded in its present version.
-	Condition string `json:"condition,omitempty" doc:"How far it must be. Default: ready, and completed for a job." enum:"running,ready,completed"`
+	Condition string `json:"condition,omitempty" doc:"How far it must be. Default: ready; completed for a job." enum:"running,ready,completed"`
 }
 
 // startAfter checks for whom the services of an application wait.
 func (check *checker) startAfter(app *ApplicationSpec) {
-	for i := range app.Services {
-		service := &app.Services[i]
-		path := fmt.Sprintf("spec.services[%d].startAfter", i)
+	for index := range app.Services {
+		service := &app.Services[index]
+		path := fmt.Sprintf("spec.services[%d].startAfter", index)
 		check.atMost(path, len(service.StartAfter), MaxLinks)
 		if len(service.StartAfter) > 0 && service.Mode == ModeCron {
 			check.add(path, "leave it out", "a cron service starts by its schedule")

@@ -2374,7 +2374,7 @@ export interface components {
             usedBy?: string[] | null;
         };
         Ingress: {
-            /** @description One of the service's aliases, for clients to reach the instances of all services that have it. Default: those of this service alone. */
+            /** @description Alias of the service to which clients come. Default: the service alone. */
             alias?: string;
             /** @description Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any. */
             host?: string;
