@@ -72,7 +72,8 @@ func rekey(t *testing.T, delay time.Duration) {
 	}
 	defer func() {
 		if t.Failed() {
-			t.Logf("a: %v, and %d that its socket had no room for; b: %v, and %d", a.status().Counters, a.overflowed(), b.status().Counters, b.overflowed())
+			t.Logf("a: %v, and %d that its socket had no room for; b: %v, and %d", a.status().Counters, a.overflowed(), b.status().Counters,
+				b.overflowed())
 		}
 	}()
 	eventually(t, "all of a's datagrams at b", func() bool { return arrived(a, b) && arrived(b, a) })
