@@ -29,7 +29,8 @@ func (e *editor) Delegate(now time.Time, a *App, held []*Instance, fx *wire.Effe
 	}
 	for i := range a.Manifest.Spec.Services { // what runs is no new version
 		s := &a.Manifest.Spec.Services[i]
-		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything,
+			Begun: true})
 	}
 	e.Look(a.Key())
 }
@@ -54,6 +55,8 @@ func (e *editor) ApplyDelegated(now time.Time, m Apply, totals map[string]int) (
 	k := m.App.Key()
 	old := e.apps[k]
 	next := *old
+	m.App = cloneManifest(m.App)
+	m.App.Spec.NeedAliases() // by all of its services, not by those alone that are here
 	next.Manifest, next.Digests = cloneManifest(old.Manifest), maps.Clone(old.Digests)
 	if next.Digests == nil {
 		next.Digests = map[string]string{}
@@ -130,6 +133,7 @@ func (e *editor) merged(a *App, m *wire.Amendment, had func(w *wire.AmendedServi
 		}
 		s.Replicas = &total
 	}
+	next.Manifest.Spec.NeedAliases()
 	trial := cloneManifest(next.Manifest)
 	if err := trial.Validate(); err != nil {
 		return nil, err

@@ -321,9 +321,16 @@ func (ns *networks) noteExports(a *App) {
 	} else {
 		delete(ns.exporters, k)
 	}
-	for o := range ns.catalog.apps {
+	for o, other := range ns.catalog.apps {
 		if o != k {
 			ns.catalog.Look(o)
+		}
+		// What it has of this one may be reached at other ports, or be an alias of other services, at the addresses of before.
+		if o != k && slices.ContainsFunc(a.Manifest.Spec.Services, func(s spec.ServiceSpec) bool {
+			_, ok := exportTo(a, &s, other)
+			return ok
+		}) {
+			ns.readdressed[o] = true
 		}
 	}
 }
