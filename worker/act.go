@@ -282,6 +282,9 @@ func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
 		s.doubts.ending(h.ID)
 		s.mu.Unlock()
 		left, hook := preStop(ctx, s, d, h, a)
+		if ctx.Err() != nil {
+			return // the agent ends: the next life begins anew, and until then the program is not asked to end without its hook
+		}
 		if hook != nil {
 			s.Post(core.HookFailed{ID: a.ID, Name: a.Name, Text: hook.Error()})
 		}

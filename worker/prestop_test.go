@@ -22,6 +22,12 @@ type hooked struct {
 	code  int
 	ran   []string
 	ends  chan struct{}
+	asked []time.Duration // to end, within these times
+}
+
+func (h *hooked) Stop(_ context.Context, _ runtime.Handle, grace time.Duration) error {
+	h.asked = append(h.asked, grace)
+	return nil
 }
 
 func (h *hooked) Exec(ctx context.Context, _ runtime.Handle, e runtime.ExecSpec) (int, error) {
@@ -87,5 +93,28 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 	}
 	if err := doHook(t.Context(), new(Server), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a container that cannot be found: %v", err)
+	}
+}
+
+// An agent that ends in the middle of a hook, as one that is upgraded, leaves the program alone: the next life begins anew with the hook,
+// and the program was not asked to end without it.
+func TestHookOfAnAgentThatEnds(t *testing.T) {
+	for name, cut := range map[string]bool{"it ends": true, "it stays": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &hooked{takes: 5 * time.Second, ends: make(chan struct{})}
+				s := &Server{drivers: map[string]runtime.Driver{"oci": d}}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if cut {
+					time.AfterFunc(2*time.Second, cancel)
+				}
+				s.stopContainer(ctx, core.StopContainer{ID: "a", Name: "main", Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"}),
+					Grace: 30 * time.Second, PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
+				if want := map[bool][]time.Duration{false: {25 * time.Second}}[cut]; !slices.Equal(d.asked, want) {
+					t.Errorf("it was asked to end within %v, want %v", d.asked, want)
+				}
+			})
+		})
 	}
 }
