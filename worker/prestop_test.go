@@ -63,10 +63,12 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 	}{
 		"none":      {nil, 0, 0, 0, 10 * time.Second, ""},
 		"a command": {run, 3 * time.Second, 0, 0, 7 * time.Second, ""},
-		"a failure": {run, time.Second, 0, 7, 9 * time.Second, "preStop: status 7: "},
+		"a failure": {run, time.Second, 0, 7, 9*time.Second - lateEnd, "preStop: status 7: "},
 		"too long":  {run, time.Minute, 0, 0, 0, "preStop was not done within terminationGrace, 10s"},
 		"it ends":   {run, time.Minute, 4 * time.Second, 0, 6 * time.Second, ""},
-		"a wait":    {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, ""},
+		// With the program all processes of its namespace are killed, and only when they are gone it has ended.
+		"it ends, and takes it along": {run, 4 * time.Second, 4100 * time.Millisecond, 137, 5900 * time.Millisecond, ""},
+		"a wait":                      {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
