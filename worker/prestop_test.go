@@ -22,6 +22,7 @@ type hooked struct {
 	code  int
 	ran   []string
 	ends  chan struct{}
+	apart bool            // its output and its errors go to different writers
 	asked []time.Duration // to end, within these times
 }
 
@@ -32,6 +33,7 @@ func (h *hooked) Stop(_ context.Context, _ runtime.Handle, grace time.Duration) 
 
 func (h *hooked) Exec(ctx context.Context, _ runtime.Handle, e runtime.ExecSpec) (int, error) {
 	h.ran = append(h.ran, e.Args...)
+	h.apart = e.Stdout != e.Stderr
 	select {
 	case <-time.After(h.takes):
 		return h.code, nil
@@ -92,6 +94,12 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 				}
 			})
 		})
+	}
+	d := &hooked{}
+	stop := core.StopContainer{PreStop: run, Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})}
+	if err := doHook(t.Context(), &Server{drivers: map[string]runtime.Driver{"oci": d}}, stop); err != nil || d.apart {
+		// Drivers copy each from a goroutine of its own, and what a program says is kept in one buffer.
+		t.Errorf("%v; two are written to at once: %v", err, d.apart)
 	}
 	if err := doHook(t.Context(), new(Server), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a container that cannot be found: %v", err)
