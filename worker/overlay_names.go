@@ -117,7 +117,7 @@ func (f *overlayNet) lookup(app skerry.AppKey, service skerry.ServiceKey) <-chan
 
 // joinedAliasesLocked has the routes fetched of services that join an alias of which all routes are here: until they come it leads nowhere,
 // and the packet that would ask for them is one that is lost.
-func (f *overlayNet) joinedAliasesLocked(was, is *wire.AppNetwork) {
+func joinedAliasesLocked(f *overlayNet, was, is *wire.AppNetwork) {
 	if was == nil {
 		return
 	}

@@ -194,7 +194,7 @@ func TestWaysInToAliasesNeedWorkersThatKnowThem(t *testing.T) {
 	if got := s.entries(newer); !strings.Contains(got, "own.example") || !strings.Contains(got, "alias.example") {
 		t.Errorf("the newer worker offers %s", got)
 	}
-	s.tell(newer) // it runs there
+	s.tell(newer)                                 // it runs there
 	for _, name := range []string{older, newer} { // the older one serves the application, and nothing of the alias
 		s.serve(name, wire.IngressState{Serving: []skerry.AppKey{key("acme", "shop").App}})
 	}

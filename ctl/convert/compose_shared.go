@@ -92,28 +92,29 @@ func (conv *compose) principal(group []string) (main *spec.ServiceSpec) {
 		return nil
 	}
 	ports, files, secrets := map[string]bool{}, map[string]spec.ConfigFile{}, 0
-	for at, s := range all {
-		init := s.Mode == spec.ModeJob && waitsFor(main, s.Name) && !conv.awaited(s.Name, group) && waitsForJobs(s, all[:at], all)
-		if s != main && s.Name == spec.MainContainer {
+	for at, each := range all {
+		init := each.Mode == spec.ModeJob && waitsFor(main, each.Name) && !conv.awaited(each.Name, group) &&
+			waitsForJobs(each, all[:at], all)
+		if each != main && each.Name == spec.MainContainer {
 			return nil // two containers would be called so
 		}
-		if s.Mode != "" && !init || s.Replicas != nil || len(s.Devices)+len(s.Init) > 0 ||
-			!reflect.DeepEqual(s.Placement, spec.Placement{}) {
+		if each.Mode != "" && !init || each.Replicas != nil || len(each.Devices)+len(each.Init) > 0 ||
+			!reflect.DeepEqual(each.Placement, spec.Placement{}) {
 			return nil
 		}
-		for _, port := range s.Ports {
+		for _, port := range each.Ports {
 			if ports[port.PortName()] {
 				return nil // they would be in one network
 			}
 			ports[port.PortName()] = true
 		}
-		for _, file := range s.Config {
+		for _, file := range each.Config {
 			if other, there := files[file.Path]; there && other != file {
 				return nil
 			}
 			files[file.Path] = file
 		}
-		secrets += len(s.Secrets)
+		secrets += len(each.Secrets)
 	}
 	if secrets > 1 {
 		return nil
@@ -135,7 +136,8 @@ func waitsForJobs(job *spec.ServiceSpec, before, group []*spec.ServiceSpec) bool
 	return true
 }
 
-// around reports whether services of a group wait for another one that waits for one of the group: made one, they would wait for themselves.
+// around reports whether services of a group wait for another one that waits for one of the group: made one, they would wait for
+// themselves.
 func (conv *compose) around(group []string) bool {
 	seen := map[string]bool{}
 	var back func(name string) bool
@@ -206,8 +208,8 @@ func (conv *compose) join(main *spec.ServiceSpec, name string) {
 			one.PreStop = nil
 		}
 		main.Init = append(main.Init, one)
-		conv.add(at, Approximated, "an init container of %s, because they share a volume, and that waits for its success: it runs before each "+
-			"start of an instance", main.Name)
+		conv.add(at, Approximated, "an init container of %s, because they share a volume, and that waits for its success: it runs before "+
+			"each start of an instance", main.Name)
 	} else {
 		main.Sidecars = append(main.Sidecars, one)
 		for _, alias := range append([]string{name}, side.Aliases...) {

@@ -8,7 +8,7 @@ import (
 
 // What becomes of services that are made one is said of each of their fields, and what cannot be right is refused.
 func TestServicesMadeOne(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		file string
 		want []string // notes, or lines of the manifest
 		not  string
@@ -59,7 +59,8 @@ secrets: {s: {environment: HOME}}`,
   b: {image: b, restart: "no", volumes: ["vol:/v"]}`,
 			[]string{"refused it is shared by a and b and web"}, ""},
 		"jobs in order": {`
-  web: {image: web, ports: ["80:80"], restart: always, volumes: ["vol:/v"], depends_on: {a: {condition: service_completed_successfully}, b: {condition: service_completed_successfully}}}
+  web: {image: web, ports: ["80:80"], restart: always, volumes: ["vol:/v"], depends_on: {
+    a: {condition: service_completed_successfully}, b: {condition: service_completed_successfully}}}
   a: {image: a, restart: "no", volumes: ["vol:/v"], pre_stop: [{command: x}]}
   b: {image: b, restart: "no", volumes: ["vol:/v"], depends_on: {a: {condition: service_completed_successfully}}}`,
 			[]string{"init: - name: a", "services.a.pre_stop approximated left out: an init container ends by itself"}, "preStop"},
@@ -88,30 +89,30 @@ configs: {c: {content: x}}`,
   db: {image: db, restart: always}`,
 			[]string{"services.web.depends_on.db approximated startAfter: db has no check in this file"}, ""},
 	} {
-		file := "services:" + c.file + "\n"
+		file := "services:" + test.file + "\n"
 		if strings.Contains(file, "vol:/v") {
 			file += "volumes: {vol: {}}\n"
 		}
-		r, err := Compose(t.Context(), []byte(file), Options{Name: "test"})
+		made, err := Compose(t.Context(), []byte(file), Options{Name: "test"})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		manifest, err := r.Manifest()
+		manifest, err := made.Manifest()
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := strings.Join(strings.Fields(string(manifest)), " ")
-		for _, field := range r.Fields {
+		for _, field := range made.Fields {
 			text += fmt.Sprintf("\n%s %s %s", field.Path, field.Verdict, field.Note)
 		}
-		for _, want := range c.want {
+		for _, want := range test.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in\n%s", name, want, text)
 			}
 		}
-		if c.not != "" && strings.Contains(string(manifest), c.not) {
-			t.Errorf("%s: it has %q:\n%s", name, c.not, manifest)
+		if test.not != "" && strings.Contains(string(manifest), test.not) {
+			t.Errorf("%s: it has %q:\n%s", name, test.not, manifest)
 		}
 	}
 }

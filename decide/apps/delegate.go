@@ -18,21 +18,21 @@ import (
 // touched by either.
 
 // Delegate takes up an application with the instances that are here.
-func (e *editor) Delegate(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
-	a.Delegated, a.Deployed = true, true
-	e.addApp(a)
-	e.saveApp(a, fx)
+func (e *editor) Delegate(now time.Time, app *App, held []*Instance, fx *wire.Effects) {
+	app.Delegated, app.Deployed = true, true
+	e.addApp(app)
+	e.saveApp(app, fx)
 	for _, i := range held {
-		i.Spec = a.Manifest.Spec.Service(i.Service.Service)
+		i.Spec = app.Manifest.Spec.Service(i.Service.Service)
 		e.addInstance(i)
 		e.saveInstance(i, fx)
 	}
-	for i := range a.Manifest.Spec.Services { // what runs is no new version
-		s := &a.Manifest.Spec.Services[i]
-		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything,
-			Begun: true})
+	for i := range app.Manifest.Spec.Services { // what runs is no new version
+		s := &app.Manifest.Spec.Services[i]
+		app.setRollout(s.Name, &Rollout{Revision: app.revisions[s.Name], Gen: app.Gen, StartedAt: now, EndedAt: now, Wave: 1,
+			Limit: everything, Begun: true})
 	}
-	e.Look(a.Key())
+	e.Look(app.Key())
 }
 
 // GiveBack forgets a delegated application and its instances.

@@ -289,9 +289,9 @@ func TestAliasesLeadToAllThatHaveThem(t *testing.T) {
 // Who imports an alias learns that it leads to another service, and at which port another application's service is reached now, though all
 // addresses are those of before.
 func TestImportersFollowWhatIsBehindAnAddress(t *testing.T) {
-	c := controller(t, Quota{})
+	known := controller(t, Quota{})
 	versions := func(front string, port int) {
-		do(t, c, apply(1, func(a *Apply) {
+		do(t, known, apply(1, func(a *Apply) {
 			a.App.Metadata.Name = "other"
 			one := a.App.Spec.Services[0]
 			a.App.Spec.Services = nil
@@ -306,24 +306,24 @@ func TestImportersFollowWhatIsBehindAnAddress(t *testing.T) {
 	}
 	told := func(when string) {
 		t.Helper()
-		if list := c.Readdressed(); !slices.Contains(list, shop) {
+		if list := known.Readdressed(); !slices.Contains(list, shop) {
 			t.Errorf("%s: the importer is told nothing; those that are: %v", when, list)
 		}
 	}
-	do(t, c, apply(1))
+	do(t, known, apply(1))
 	versions("blue", 80)
 	told("at first")
 	versions("green", 80)
 	told("when the alias leads elsewhere")
-	if got := fmt.Sprint(c.Network(shop).Aliases[0].Leads); got != "[default/other/green]" {
+	if got := fmt.Sprint(known.Network(shop).Aliases[0].Leads); got != "[default/other/green]" {
 		t.Errorf("it leads to %s", got)
 	}
 	versions("green", 81)
 	told("when the ports are others")
-	do(t, c, apply(1, func(a *Apply) { a.App.Metadata.Name = "stranger" }))
-	c.Readdressed()
+	do(t, known, apply(1, func(a *Apply) { a.App.Metadata.Name = "stranger" }))
+	known.Readdressed()
 	versions("blue", 81)
-	if list := c.Readdressed(); slices.ContainsFunc(list, func(k skerry.AppKey) bool { return k.Name == "stranger" }) {
+	if list := known.Readdressed(); slices.ContainsFunc(list, func(k skerry.AppKey) bool { return k.Name == "stranger" }) {
 		t.Errorf("who imports nothing is told, too: %v", list)
 	}
 }
@@ -340,11 +340,11 @@ func TestNeedsOfWhatComesFromElsewhere(t *testing.T) {
 			a.App.SetDefaults()
 		})
 	}
-	c := controller(t, Quota{})
-	do(t, c, two("web:1"))
-	do(t, c, two("web:2", "door"))
-	do(t, c, Undo{Service: skerry.ServiceKey{App: shop, Service: "web"}})
-	web := c.App(shop).Manifest.Spec.Service("web")
+	known := controller(t, Quota{})
+	do(t, known, two("web:1"))
+	do(t, known, two("web:2", "door"))
+	do(t, known, Undo{Service: skerry.ServiceKey{App: shop, Service: "web"}})
+	web := known.App(shop).Manifest.Spec.Service("web")
 	if web.Image != "web:1" || !slices.Equal(web.Needs, []string{spec.FeatureAliases}) {
 		t.Errorf("it goes back to %s, which needs %v", web.Image, web.Needs)
 	}
