@@ -276,22 +276,25 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 }
 
 func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
-	d, h, err := s.driverOf(a.Handle)
+	driver, handle, err := s.driverOf(a.Handle)
 	if err == nil {
 		s.mu.Lock()
-		s.doubts.ending(h.ID)
+		s.doubts.ending(handle.ID)
 		s.mu.Unlock()
-		left, hook := preStop(ctx, s, d, h, a)
+		left, hook := preStop(ctx, s, driver, handle, a)
+		if ctx.Err() != nil {
+			return // the agent ends: the next life begins anew, and until then the program is not asked to end without its hook
+		}
 		if hook != nil {
 			s.Post(core.HookFailed{ID: a.ID, Name: a.Name, Text: hook.Error()})
 		}
-		err = d.Stop(ctx, h, left)
+		err = driver.Stop(ctx, handle, left)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, runtime.ErrNotFound) {
 		s.opt.Log.Warn("stop", "instance", string(a.ID), "container", a.Name, "err", err)
 		// What cannot be stopped is removed by force; its end is then told by watch.
-		if d != nil {
-			d.Remove(ctx, h)
+		if driver != nil {
+			driver.Remove(ctx, handle)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +90,20 @@ func TestEnvironment(t *testing.T) {
 		}
 		if got := strings.Join(task.Args, " "); got != c.want || asked != c.asks {
 			t.Errorf("%s: %q, expected %q; asked %d times for the worker's address, expected %d", name, got, c.want, asked, c.asks)
+		}
+	}
+}
+
+// HOSTNAME is what the machine is called inside, as everywhere else.
+func TestHostnameIsTheMachines(t *testing.T) {
+	for given, want := range map[string]string{"": "HOSTNAME=web-r1", "mail.example.org": "HOSTNAME=mail.example.org"} {
+		var task runtime.Spec
+		assigned := &spec.Assignment{ID: "web-r1", Spec: spec.ServiceSpec{Hostname: given}}
+		if err := new(Server).environment(&task, assigned, &spec.Container{}, artifact.Image{}, spec.RuntimeOCI); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(task.Env, want) {
+			t.Errorf("%q is not among %q", want, task.Env)
 		}
 	}
 }

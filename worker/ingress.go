@@ -317,7 +317,7 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 				listeners[way.Listen].Routes = append(listeners[way.Listen].Routes, r)
 				o.ports[way.Listen] = append(o.ports[way.Listen], d)
 				o.routes[fmt.Sprintf("route %s%s of %s on ", r.Host, r.Path, r.Name)] = d
-				o.ends[r.Name] = net.endsLocked(n.Ends(to))
+				o.ends[r.Name] += net.endsLocked(n.Ends(to)) + "\n" // its ways in may lead to it alone, and to aliases
 			}
 		}
 	}

@@ -45,8 +45,8 @@ func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]wire.Atta
 	return out, nil
 }
 func (*fakeNet) Stats() (map[string]hostnet.Stats, error) { return nil, nil }
-func (*fakeNet) Gateway() netip.Addr                 { return netip.Addr{} }
-func (*fakeNet) Networks() []netip.Prefix            { return nil }
+func (*fakeNet) Gateway() netip.Addr                      { return netip.Addr{} }
+func (*fakeNet) Networks() []netip.Prefix                 { return nil }
 
 func freePort(t *testing.T) int {
 	t.Helper()

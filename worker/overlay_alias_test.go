@@ -13,6 +13,7 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // An alias leads to the instances of all its services, and to none before it is known where all are: the first would get all of its
@@ -94,5 +95,21 @@ func TestAliasOfServices(t *testing.T) {
 	}
 	if ends := o.ends["acme/shop/web"]; !strings.Contains(ends, "10.64.1.2") {
 		t.Errorf("a change of the other service is not seen in %q", ends)
+	}
+
+	// A way in to the service alone, beside that to the alias, hides nothing of it.
+	n.Services[0].Ingress = append(n.Services[0].Ingress, spec.Ingress{Port: "80", Host: "own.example", Policy: spec.BalanceRoundRobin,
+		Listen: 80, Protocol: spec.IngressHTTP})
+	if ends := e.offers(nil, ingress).ends["acme/shop/web"]; !strings.Contains(ends, "10.64.1.2") {
+		t.Errorf("a change of the other service is not seen in %q, which has that of the last way in alone", ends)
+	}
+
+	// A service that joins is asked for at once, and not when a packet to the alias was lost.
+	more := *n
+	more.Aliases = slices.Clone(n.Aliases)
+	more.Aliases[0].Leads = append(slices.Clone(n.Aliases[0].Leads), shop("later"))
+	f.take(core.OverlayItem{Key: wire.NetworkItem(n.App), Item: &more})
+	if f.wanted[shop("later")].IsZero() {
+		t.Error("the routes of a service that joined the alias are not fetched")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/resolver"
+	"skerry.dev/skerry/wire"
 )
 
 // naming is the overlay network's part in names; overlayNet.setting is held to change it.
@@ -112,4 +113,25 @@ func (f *overlayNet) lookup(app skerry.AppKey, service skerry.ServiceKey) <-chan
 	}
 	f.review(time.Now())
 	return wait
+}
+
+// joinedAliasesLocked has the routes fetched of services that join an alias of which all routes are here: until they come it leads nowhere,
+// and the packet that would ask for them is one that is lost.
+func joinedAliasesLocked(f *overlayNet, was, is *wire.AppNetwork) {
+	if was == nil {
+		return
+	}
+	missing := func(k skerry.ServiceKey) bool { return f.routes[k] == nil }
+	for i := range is.Aliases {
+		for j := range was.Aliases {
+			if was.Real(&was.Aliases[j]) != is.Real(&is.Aliases[i]) || slices.ContainsFunc(was.Ends(&was.Aliases[j]), missing) {
+				continue
+			}
+			for _, k := range is.Ends(&is.Aliases[i]) {
+				if missing(k) {
+					f.wanted[k] = time.Now()
+				}
+			}
+		}
+	}
 }

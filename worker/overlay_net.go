@@ -167,6 +167,7 @@ func (f *overlayNet) take(a core.OverlayItem) {
 	case *wire.OverlayNode:
 		f.node = v
 	case *wire.AppNetwork:
+		joinedAliasesLocked(f, f.nets[v.App], v)
 		f.nets[v.App] = v
 	case *wire.Route:
 		f.replaceLocked(v.Service, v)

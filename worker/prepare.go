@@ -493,7 +493,7 @@ func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, cont
 	maps.Copy(vars, map[string]string{
 		"SKERRY_INSTANCE": string(assigned.ID), "SKERRY_SERVICE": assigned.Service.Service, "SKERRY_APP": assigned.Service.App.Name,
 		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
-		spec.EnvEndpoints: endpoints, "HOSTNAME": hostname(assigned.ID),
+		spec.EnvEndpoints: endpoints, "HOSTNAME": cmp.Or(assigned.Spec.Hostname, hostname(assigned.ID)),
 	})
 	late, err := lateVariables(task, assigned, container, driver, s.opt.Name, func() string { return hostAddress(s) }, s.openSecret)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
+// lateEnd is how long after a hook that failed its container may be seen to have ended, and to have taken the hook along.
+const lateEnd = 250 * time.Millisecond
+
 // preStop does what a service wants done before a container is asked to end. It gives what is left of its grace, and what went wrong. A
 // container that ends meanwhile ends the hook.
 func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle runtime.Handle,
@@ -30,7 +33,13 @@ func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle 
 			cancel()
 		}
 	}()
-	err = doHook(hook, server, stop)
+	if err = doHook(hook, server, stop); err != nil {
+		select {
+		case <-ended:
+		case <-hook.Done():
+		case <-time.After(lateEnd):
+		}
+	}
 	switch {
 	case errors.Is(hook.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("preStop was not done within terminationGrace, %s", stop.Grace)

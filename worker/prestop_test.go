@@ -22,10 +22,18 @@ type hooked struct {
 	code  int
 	ran   []string
 	ends  chan struct{}
+	apart bool            // its output and its errors go to different writers
+	asked []time.Duration // to end, within these times
+}
+
+func (h *hooked) Stop(_ context.Context, _ runtime.Handle, grace time.Duration) error {
+	h.asked = append(h.asked, grace)
+	return nil
 }
 
 func (h *hooked) Exec(ctx context.Context, _ runtime.Handle, e runtime.ExecSpec) (int, error) {
 	h.ran = append(h.ran, e.Args...)
+	h.apart = e.Stdout != e.Stderr
 	select {
 	case <-time.After(h.takes):
 		return h.code, nil
@@ -57,10 +65,12 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 	}{
 		"none":      {nil, 0, 0, 0, 10 * time.Second, ""},
 		"a command": {run, 3 * time.Second, 0, 0, 7 * time.Second, ""},
-		"a failure": {run, time.Second, 0, 7, 9 * time.Second, "preStop: status 7: "},
+		"a failure": {run, time.Second, 0, 7, 9*time.Second - lateEnd, "preStop: status 7: "},
 		"too long":  {run, time.Minute, 0, 0, 0, "preStop was not done within terminationGrace, 10s"},
 		"it ends":   {run, time.Minute, 4 * time.Second, 0, 6 * time.Second, ""},
-		"a wait":    {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, ""},
+		// With the program all processes of its namespace are killed, and only when they are gone it has ended.
+		"it ends, and takes it along": {run, 4 * time.Second, 4100 * time.Millisecond, 137, 5900 * time.Millisecond, ""},
+		"a wait":                      {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,7 +95,36 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 			})
 		})
 	}
+	d := &hooked{}
+	stop := core.StopContainer{PreStop: run, Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})}
+	if err := doHook(t.Context(), &Server{drivers: map[string]runtime.Driver{"oci": d}}, stop); err != nil || d.apart {
+		// Drivers copy each from a goroutine of its own, and what a program says is kept in one buffer.
+		t.Errorf("%v; two are written to at once: %v", err, d.apart)
+	}
 	if err := doHook(t.Context(), new(Server), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a container that cannot be found: %v", err)
+	}
+}
+
+// An agent that ends in the middle of a hook, as one that is upgraded, leaves the program alone: the next life begins anew with the hook,
+// and the program was not asked to end without it.
+func TestHookOfAnAgentThatEnds(t *testing.T) {
+	for name, cut := range map[string]bool{"it ends": true, "it stays": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &hooked{takes: 5 * time.Second, ends: make(chan struct{})}
+				s := &Server{drivers: map[string]runtime.Driver{"oci": d}}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if cut {
+					time.AfterFunc(2*time.Second, cancel)
+				}
+				s.stopContainer(ctx, core.StopContainer{ID: "a", Name: "main", Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"}),
+					Grace: 30 * time.Second, PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
+				if want := map[bool][]time.Duration{false: {25 * time.Second}}[cut]; !slices.Equal(d.asked, want) {
+					t.Errorf("it was asked to end within %v, want %v", d.asked, want)
+				}
+			})
+		})
 	}
 }

@@ -153,7 +153,8 @@ func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeO
 		return &runtime.Unsupported{Ability: runtime.AbilityExec, Driver: d.Name(), Reason: "use an http or tcp probe"}
 	}
 	var out bytes.Buffer
-	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: &limited{&out, maxAnswer}, Stderr: &limited{&out, maxAnswer}})
+	to := &limited{&out, maxAnswer} // one: two would be written to at once, and they share the buffer
+	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: to, Stderr: to})
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,8 @@ func (g ingressView) Open() (out []network.IngressWorker) {
 	for _, name := range slices.Sorted(maps.Keys(g.o.workers)) {
 		if w := g.o.workers[name]; w.hasIngress() && !w.sight.Lost() {
 			k, at := g.o.Children.Get(name), w.Facts.Overlay
-			out = append(out, network.IngressWorker{Worker: name, Connected: k != nil && k.Connected, Addrs: at.Ingress, Networks: at.Networks})
+			out = append(out, network.IngressWorker{Worker: name, Connected: k != nil && k.Connected, Addrs: at.Ingress,
+				Networks: at.Networks, Unaware: !w.Facts.Knows(spec.FeatureAliases)})
 		}
 	}
 	return out

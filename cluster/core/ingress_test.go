@@ -177,7 +177,6 @@ func TestWaysInGoToWorkersThatOfferThem(t *testing.T) {
 	}
 }
 
-// A worker counts for one in what the root is told, and says nothing of what others do, however often it says it.
 // A worker that knows no aliases would lead clients of one to a single service. It does not offer ways in to one, and is not given their
 // names; what else it offers stays.
 func TestWaysInToAliasesNeedWorkersThatKnowThem(t *testing.T) {
@@ -195,6 +194,22 @@ func TestWaysInToAliasesNeedWorkersThatKnowThem(t *testing.T) {
 	if got := s.entries(newer); !strings.Contains(got, "own.example") || !strings.Contains(got, "alias.example") {
 		t.Errorf("the newer worker offers %s", got)
 	}
+	s.tell(newer)                                 // it runs there
+	for _, name := range []string{older, newer} { // the older one serves the application, and nothing of the alias
+		s.serve(name, wire.IngressState{Serving: []skerry.AppKey{key("acme", "shop").App}})
+	}
+	for _, entry := range s.c.ingress.Entries(func(skerry.AppKey) bool { return false }) {
+		if want := map[bool]int{true: 1, false: 2}[strings.Contains(entry.Entry, "alias.example")]; entry.Workers != want {
+			t.Errorf("%s: %d workers are counted, want %d", entry.Entry, entry.Workers, want)
+		}
+	}
+	for _, host := range s.c.ingress.Hosts() {
+		for _, at := range host.Entries {
+			if want := at.Worker == newer || host.Host == "own.example"; at.Healthy != want {
+				t.Errorf("clients are sent to %s for %s: %v", at.Worker, host.Host, at.Healthy)
+			}
+		}
+	}
 	facts = *s.c.workers[older].Facts
 	facts.Features = []string{spec.FeatureAliases}
 	s.report(older, wire.WorkerReport{Facts: &facts})
@@ -204,6 +219,7 @@ func TestWaysInToAliasesNeedWorkersThatKnowThem(t *testing.T) {
 	}
 }
 
+// A worker counts for one in what the root is told, and says nothing of what others do, however often it says it.
 func TestWaysInAreCountedOnce(t *testing.T) {
 	s := newIngressSite(t)
 	a, b, bad := s.ingressWorker(1), s.ingressWorker(2), s.ingressWorker(3)

@@ -29,6 +29,8 @@ type IngressWorker struct {
 	Connected bool
 	Addrs     []netip.Addr   // where clients come to; an unspecified one says nothing
 	Networks  []netip.Prefix // that the worker is in
+	// Unaware: its agent knows no aliases, and is told of no ways in to them.
+	Unaware bool
 }
 
 // IngressSite is what Ingress must know of a site.

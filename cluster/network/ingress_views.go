@@ -21,6 +21,8 @@ func (g *Ingress) problem(at *IngressWorker, d *AppIngress) (text string) {
 	switch {
 	case !at.Connected:
 		return "worker " + at.Worker + " is not connected"
+	case at.Unaware && d.Alias != "":
+		return "worker " + at.Worker + " knows no aliases; upgrade its agent"
 	case st == nil || !slices.Contains(st.Serving, d.App):
 		return "worker " + at.Worker + " does not serve it yet"
 	}
@@ -66,7 +68,8 @@ func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressD
 	if len(g.asked) == 0 {
 		return nil
 	}
-	serving, without, waiting := map[skerry.AppKey]int{}, map[wire.IngressDoor]int{}, map[skerry.ServiceKey]bool{}
+	serving, waiting := map[skerry.AppKey]int{}, map[skerry.ServiceKey]bool{}
+	without, unaware := map[wire.IngressDoor]int{}, map[skerry.AppKey]int{}
 	for _, at := range g.site.Open() {
 		st := g.states[at.Worker]
 		if st == nil || !at.Connected {
@@ -74,6 +77,9 @@ func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressD
 		}
 		for _, app := range st.Serving {
 			serving[app]++
+			if at.Unaware {
+				unaware[app]++
+			}
 		}
 		for _, k := range st.Waiting {
 			waiting[k] = true
@@ -90,6 +96,9 @@ func (g *Ingress) Entries(own func(app skerry.AppKey) bool) (out []wire.IngressD
 			a := &list[i]
 			d := wire.IngressDoor{Service: skerry.ServiceKey{App: app, Service: a.Service}, Entry: a.entry}
 			n := serving[app] - without[d]
+			if a.Alias != "" {
+				n -= unaware[app]
+			}
 			if d.Problem = g.refused[app][a.entry]; d.Problem == "" && n > 0 && slices.ContainsFunc(g.site.Ends(a), g.site.Ready) {
 				d.Workers, d.Waiting = n, waiting[d.Service]
 			}

@@ -45,6 +45,7 @@ type compose struct {
 	private map[string]bool     // networks that lead nowhere else
 	aliases map[string][]string // further names of services, by their names here
 	jobs    map[string]bool     // services whose success others wait for
+	checked map[string]bool     // services with a check of their health
 	said    string              // what the file gives programs as variables and arguments, where they may name others
 	files   map[string]*fields  // top-level configs
 	hidden  map[string]*fields  // top-level secrets
@@ -54,7 +55,7 @@ type compose struct {
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	conv := &compose{Result: newResult(FormatCompose),
 		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{},
-		aliases: map[string][]string{}, jobs: map[string]bool{}}
+		aliases: map[string][]string{}, jobs: map[string]bool{}, checked: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
 		dir = "/"
@@ -104,6 +105,8 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 		for _, key := range []string{"environment", "command", "entrypoint"} {
 			conv.said += fmt.Sprintln(services[name].m[key])
 		}
+		check := project.Services[name].HealthCheck
+		conv.checked[conv.labels[name]] = check != nil && !check.Disable && len(check.Test) > 0 && check.Test[0] != "NONE"
 		for other, dependency := range project.Services[name].DependsOn {
 			if dependency.Condition == types.ServiceConditionCompletedSuccessfully {
 				conv.jobs[conv.labels[other]] = true
@@ -460,22 +463,41 @@ func (conv *compose) dependsOn(from *fields, label string, svc *spec.ServiceSpec
 		from.m = nil
 		return
 	}
+	switch {
+	case conv.jobs[label] && after.Condition != spec.AfterCompleted:
+		after.Condition = spec.AfterCompleted
+		from.approx("", "startAfter: %s is a job, because others wait for its success, and so does this one", label)
+	case after.Condition == spec.AfterReady && !conv.checked[label]:
+		from.approx("", "startAfter: %s has no check in this file, and counts as ready when it runs", label)
+	default:
+		from.kept("", "startAfter")
+	}
 	svc.StartAfter = append(svc.StartAfter, after)
 	if after.Condition != spec.AfterCompleted {
 		svc.Links = append(svc.Links, spec.Link{Service: label})
 	}
-	from.kept("", "startAfter")
 	from.nothingLike(nil)
 }
 
 // asJob has a service be a job, because others wait for its success.
 func (conv *compose) asJob(from *fields, svc *spec.ServiceSpec) {
+	if svc.Replicas != nil || svc.Mode != "" {
+		from.approx("deploy", "it is run once, however many there are")
+	}
 	svc.Mode, svc.Replicas = spec.ModeJob, nil
-	if svc.Restart.Policy != "onFailure" { // where it is not set, nothing starts it again either
-		zero := 0
+	switch zero := 0; {
+	case svc.Restart.Policy != "onFailure": // where it is not set, nothing starts it again either
 		svc.Job = &spec.JobSpec{BackoffLimit: &zero}
+	case svc.Restart.MaxAttempts != nil:
+		svc.Job = &spec.JobSpec{BackoffLimit: svc.Restart.MaxAttempts}
 	}
 	svc.Restart = spec.RestartSpec{}
+	if svc.Probes != (spec.Probes{}) {
+		from.approx("healthcheck", "left out: a job is done when it has ended")
+	}
+	if svc.Update != (spec.UpdateSpec{}) {
+		from.approx("deploy.update_config", "left out: a job is run again when it changes")
+	}
 	svc.Probes, svc.Update = spec.Probes{}, spec.UpdateSpec{}
 	from.kept("", "mode: job, because others wait for its success")
 }

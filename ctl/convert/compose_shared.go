@@ -20,6 +20,7 @@ func (conv *compose) together() {
 			continue
 		}
 		left := main.Name // main is a place in the list, and the list is to be shorter
+		conv.reorder(main, group)
 		for _, name := range group {
 			if name != left {
 				conv.join(main, name)
@@ -87,26 +88,33 @@ func (conv *compose) principal(group []string) (main *spec.ServiceSpec) {
 	if main == nil {
 		return nil
 	}
-	ports, files, secrets := map[string]bool{}, map[string]string{}, 0
-	for _, s := range all {
-		init := s.Mode == spec.ModeJob && waitsFor(main, s.Name) && !conv.awaited(s.Name, group)
-		if s.Mode != "" && !init || s.Replicas != nil || len(s.Devices)+len(s.Init) > 0 ||
-			!reflect.DeepEqual(s.Placement, spec.Placement{}) {
+	if conv.around(group) {
+		return nil
+	}
+	ports, files, secrets := map[string]bool{}, map[string]spec.ConfigFile{}, 0
+	for at, each := range all {
+		init := each.Mode == spec.ModeJob && waitsFor(main, each.Name) && !conv.awaited(each.Name, group) &&
+			waitsForJobs(each, all[:at], all)
+		if each != main && each.Name == spec.MainContainer {
+			return nil // two containers would be called so
+		}
+		if each.Mode != "" && !init || each.Replicas != nil || len(each.Devices)+len(each.Init) > 0 ||
+			!reflect.DeepEqual(each.Placement, spec.Placement{}) {
 			return nil
 		}
-		for _, port := range s.Ports {
+		for _, port := range each.Ports {
 			if ports[port.PortName()] {
 				return nil // they would be in one network
 			}
 			ports[port.PortName()] = true
 		}
-		for _, file := range s.Config {
-			if text, there := files[file.Path]; there && text != file.Content {
+		for _, file := range each.Config {
+			if other, there := files[file.Path]; there && other != file {
 				return nil
 			}
-			files[file.Path] = file.Content
+			files[file.Path] = file
 		}
-		secrets += len(s.Secrets)
+		secrets += len(each.Secrets)
 	}
 	if secrets > 1 {
 		return nil
@@ -116,6 +124,65 @@ func (conv *compose) principal(group []string) (main *spec.ServiceSpec) {
 
 func waitsFor(s *spec.ServiceSpec, other string) bool {
 	return slices.ContainsFunc(s.StartAfter, func(a spec.StartAfter) bool { return a.Service == other })
+}
+
+// waitsForJobs reports whether all of a group that a job waits for are jobs that run before it.
+func waitsForJobs(job *spec.ServiceSpec, before, group []*spec.ServiceSpec) bool {
+	for _, other := range group {
+		if waitsFor(job, other.Name) && (other.Mode != spec.ModeJob || !slices.Contains(before, other)) {
+			return false
+		}
+	}
+	return true
+}
+
+// around reports whether services of a group wait for another one that waits for one of the group: made one, they would wait for
+// themselves.
+func (conv *compose) around(group []string) bool {
+	seen := map[string]bool{}
+	var back func(name string) bool
+	back = func(name string) bool {
+		service := conv.App.Spec.Service(name)
+		if service == nil {
+			return false
+		}
+		for _, after := range service.StartAfter {
+			if slices.Contains(group, after.Service) {
+				return true
+			}
+			if !seen[after.Service] {
+				if seen[after.Service] = true; back(after.Service) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for _, name := range group {
+		for _, after := range conv.App.Spec.Service(name).StartAfter {
+			if !slices.Contains(group, after.Service) && back(after.Service) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reorder says what becomes of the order within a group: sidecars start before the main container, and nobody waits for their checks.
+func (conv *compose) reorder(main *spec.ServiceSpec, group []string) {
+	for _, name := range group {
+		s := conv.App.Spec.Service(name)
+		for _, after := range s.StartAfter {
+			at := "services." + conv.given(name) + ".depends_on." + conv.given(after.Service)
+			switch other := conv.App.Spec.Service(after.Service); {
+			case !slices.Contains(group, after.Service), other.Mode == spec.ModeJob: // an init container comes before all others
+			case name != main.Name:
+				conv.add(at, Approximated, "left out: the containers of an instance start together, sidecars before the main one")
+			case after.Condition == spec.AfterReady:
+				conv.add(at, Approximated, "it starts before, as a sidecar, and its check is not waited for")
+			}
+		}
+	}
 }
 
 // awaited reports whether a service outside a group waits for another.
@@ -136,17 +203,27 @@ func (conv *compose) join(main *spec.ServiceSpec, name string) {
 	}
 	at := "services." + conv.given(name)
 	if side.Mode == spec.ModeJob {
+		if one.PreStop != nil {
+			conv.add(at+".pre_stop", Approximated, "left out: an init container ends by itself")
+			one.PreStop = nil
+		}
 		main.Init = append(main.Init, one)
-		conv.add(at, Approximated, "an init container of %s, because they share a volume, and that waits for its success", main.Name)
+		conv.add(at, Approximated, "an init container of %s, because they share a volume, and that waits for its success: it runs before "+
+			"each start of an instance", main.Name)
 	} else {
 		main.Sidecars = append(main.Sidecars, one)
-		main.Aliases = append(append(main.Aliases, name), side.Aliases...)
+		for _, alias := range append([]string{name}, side.Aliases...) {
+			if !slices.Contains(main.Aliases, alias) {
+				main.Aliases = append(main.Aliases, alias)
+			}
+		}
 		conv.add(at, Approximated, "a sidecar of %s, because they share a volume: it starts before that, on the same worker, in the same "+
 			"network, where only one of them listens at a port; %s answers to its name", main.Name, main.Name)
 	}
 	if side.Probes != (spec.Probes{}) {
 		conv.add(at+".healthcheck", Approximated, "left out: probes are of the main container; a sidecar that ends is started again")
 	}
+	conv.joinRest(main, side, at)
 	main.Ports = append(main.Ports, side.Ports...)
 	for _, file := range side.Config {
 		if !slices.Contains(main.Config, file) {
@@ -156,9 +233,6 @@ func (conv *compose) join(main *spec.ServiceSpec, name string) {
 	main.Secrets = append(main.Secrets, side.Secrets...)
 	main.ExtraHosts = append(main.ExtraHosts, side.ExtraHosts...)
 	main.Links, main.StartAfter = append(main.Links, side.Links...), append(main.StartAfter, side.StartAfter...)
-	if side.Egress == nil {
-		main.Egress = nil
-	}
 	if side.Hostname != "" && side.Hostname != main.Hostname {
 		conv.add(at+".hostname", Approximated, "left out: it has the name of %s", main.Name)
 	}
@@ -175,6 +249,36 @@ func (conv *compose) join(main *spec.ServiceSpec, name string) {
 			}
 		}
 		conv.volumes[source] = list
+	}
+}
+
+// joinRest takes what one service has for all of its containers.
+func (conv *compose) joinRest(main, side *spec.ServiceSpec, at string) {
+	if side.Restart != (spec.RestartSpec{}) {
+		conv.add(at+".restart", Approximated, "left out: a sidecar that ends is started again, whatever its status")
+	}
+	if side.Update != (spec.UpdateSpec{}) {
+		conv.add(at+".deploy.update_config", Approximated, "left out: it is updated with %s", main.Name)
+	}
+	all := "services." + conv.given(main.Name)
+	for _, one := range []struct {
+		s    *spec.ServiceSpec
+		at   string
+		with string
+	}{{main, all, side.Name}, {side, at, main.Name}} {
+		if len(one.s.Config) > 0 {
+			conv.add(one.at, Approximated, "its files of configs and binds are in the container %s, too", one.with)
+		}
+		if len(one.s.Secrets) > 0 {
+			conv.add(one.at+".secrets", Approximated, "the container %s has them, too", one.with)
+		}
+	}
+	switch {
+	case side.Egress == nil && main.Egress != nil:
+		main.Egress = nil
+		conv.add(all+".networks", Approximated, "what is outside is reached: %s, beside it, does", side.Name)
+	case side.Egress != nil && main.Egress == nil:
+		conv.add(at+".networks", Approximated, "what is outside is reached: %s, beside it, does", main.Name)
 	}
 }
 
@@ -226,8 +330,13 @@ func redirect(service *spec.ServiceSpec, from, to string) {
 		if one.Service == from {
 			one.Service = to
 		}
-		if one.Service != service.Name && !waitsFor(service, one.Service) {
+		same := slices.IndexFunc(service.StartAfter, func(o spec.StartAfter) bool { return o.Service == one.Service })
+		switch {
+		case one.Service == service.Name:
+		case same < 0:
 			service.StartAfter = append(service.StartAfter, one)
+		case one.Condition == spec.AfterReady: // which is further than running
+			service.StartAfter[same] = one
 		}
 	}
 }

@@ -18,20 +18,21 @@ import (
 // touched by either.
 
 // Delegate takes up an application with the instances that are here.
-func (e *editor) Delegate(now time.Time, a *App, held []*Instance, fx *wire.Effects) {
-	a.Delegated, a.Deployed = true, true
-	e.addApp(a)
-	e.saveApp(a, fx)
+func (e *editor) Delegate(now time.Time, app *App, held []*Instance, fx *wire.Effects) {
+	app.Delegated, app.Deployed = true, true
+	e.addApp(app)
+	e.saveApp(app, fx)
 	for _, i := range held {
-		i.Spec = a.Manifest.Spec.Service(i.Service.Service)
+		i.Spec = app.Manifest.Spec.Service(i.Service.Service)
 		e.addInstance(i)
 		e.saveInstance(i, fx)
 	}
-	for i := range a.Manifest.Spec.Services { // what runs is no new version
-		s := &a.Manifest.Spec.Services[i]
-		a.setRollout(s.Name, &Rollout{Revision: a.revisions[s.Name], Gen: a.Gen, StartedAt: now, EndedAt: now, Wave: 1, Limit: everything})
+	for i := range app.Manifest.Spec.Services { // what runs is no new version
+		s := &app.Manifest.Spec.Services[i]
+		app.setRollout(s.Name, &Rollout{Revision: app.revisions[s.Name], Gen: app.Gen, StartedAt: now, EndedAt: now, Wave: 1,
+			Limit: everything, Begun: true})
 	}
-	e.Look(a.Key())
+	e.Look(app.Key())
 }
 
 // GiveBack forgets a delegated application and its instances.
@@ -54,6 +55,8 @@ func (e *editor) ApplyDelegated(now time.Time, m Apply, totals map[string]int) (
 	k := m.App.Key()
 	old := e.apps[k]
 	next := *old
+	m.App = cloneManifest(m.App)
+	m.App.Spec.NeedAliases() // by all of its services, not by those alone that are here
 	next.Manifest, next.Digests = cloneManifest(old.Manifest), maps.Clone(old.Digests)
 	if next.Digests == nil {
 		next.Digests = map[string]string{}
@@ -130,6 +133,7 @@ func (e *editor) merged(a *App, m *wire.Amendment, had func(w *wire.AmendedServi
 		}
 		s.Replicas = &total
 	}
+	next.Manifest.Spec.NeedAliases()
 	trial := cloneManifest(next.Manifest)
 	if err := trial.Validate(); err != nil {
 		return nil, err

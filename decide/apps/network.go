@@ -300,30 +300,37 @@ func exportTo(o *App, s *spec.ServiceSpec, a *App) (spec.Export, bool) {
 }
 
 // noteExports remembers whether an application exports or imports something, and has those that may be concerned looked at again.
-func (ns *networks) noteExports(a *App) {
-	k := a.Key()
-	if imports := len(a.Manifest.Spec.Imports) > 0; imports || ns.importers[k] {
-		if ns.importers[k] = imports; !imports {
-			delete(ns.importers, k)
+func (ns *networks) noteExports(app *App) {
+	key := app.Key()
+	if imports := len(app.Manifest.Spec.Imports) > 0; imports || ns.importers[key] {
+		if ns.importers[key] = imports; !imports {
+			delete(ns.importers, key)
 		}
-		ns.readdressed[k] = true
-		ns.tellExporters(k)
+		ns.readdressed[key] = true
+		ns.tellExporters(key)
 	}
 	exports := false
-	for i := range a.Manifest.Spec.Services {
-		exports = exports || len(a.Manifest.Spec.Services[i].Export) > 0
+	for i := range app.Manifest.Spec.Services {
+		exports = exports || len(app.Manifest.Spec.Services[i].Export) > 0
 	}
-	if !exports && !ns.exporters[k] {
+	if !exports && !ns.exporters[key] {
 		return
 	}
-	if exports && !a.Deleting {
-		ns.exporters[k] = true
+	if exports && !app.Deleting {
+		ns.exporters[key] = true
 	} else {
-		delete(ns.exporters, k)
+		delete(ns.exporters, key)
 	}
-	for o := range ns.catalog.apps {
-		if o != k {
+	for o, other := range ns.catalog.apps {
+		if o != key {
 			ns.catalog.Look(o)
+		}
+		// What it has of this one may be reached at other ports, or be an alias of other services, at the addresses of before.
+		if o != key && slices.ContainsFunc(app.Manifest.Spec.Services, func(s spec.ServiceSpec) bool {
+			_, ok := exportTo(app, &s, other)
+			return ok
+		}) {
+			ns.readdressed[o] = true
 		}
 	}
 }

@@ -285,3 +285,86 @@ func TestAliasesLeadToAllThatHaveThem(t *testing.T) {
 		t.Errorf("its services need %v", a.Manifest.Spec.Services[0].Needs)
 	}
 }
+
+// Who imports an alias learns that it leads to another service, and at which port another application's service is reached now, though all
+// addresses are those of before.
+func TestImportersFollowWhatIsBehindAnAddress(t *testing.T) {
+	known := controller(t, Quota{})
+	versions := func(front string, port int) {
+		do(t, known, apply(1, func(a *Apply) {
+			a.App.Metadata.Name = "other"
+			one := a.App.Spec.Services[0]
+			a.App.Spec.Services = nil
+			for _, name := range []string{"blue", "green"} {
+				one.Name, one.Export, one.Aliases = name, []spec.Export{{To: "default/shop"}}, nil
+				if one.Ports = []spec.Port{{Port: port}}; name == front {
+					one.Aliases = []string{"front"}
+				}
+				a.App.Spec.Services = append(a.App.Spec.Services, one)
+			}
+		}))
+	}
+	told := func(when string) {
+		t.Helper()
+		if list := known.Readdressed(); !slices.Contains(list, shop) {
+			t.Errorf("%s: the importer is told nothing; those that are: %v", when, list)
+		}
+	}
+	do(t, known, apply(1))
+	versions("blue", 80)
+	told("at first")
+	versions("green", 80)
+	told("when the alias leads elsewhere")
+	if got := fmt.Sprint(known.Network(shop).Aliases[0].Leads); got != "[default/other/green]" {
+		t.Errorf("it leads to %s", got)
+	}
+	versions("green", 81)
+	told("when the ports are others")
+	do(t, known, apply(1, func(a *Apply) { a.App.Metadata.Name = "stranger" }))
+	known.Readdressed()
+	versions("blue", 81)
+	if list := known.Readdressed(); slices.ContainsFunc(list, func(k skerry.AppKey) bool { return k.Name == "stranger" }) {
+		t.Errorf("who imports nothing is told, too: %v", list)
+	}
+}
+
+// That workers must know aliases holds for what comes from an earlier version, or was applied at a site while its root is away; and what
+// is applied there unchanged changes nothing.
+func TestNeedsOfWhatComesFromElsewhere(t *testing.T) {
+	two := func(image string, aliases ...string) Apply {
+		return apply(1, func(a *Apply) {
+			front := a.App.Spec.Services[0]
+			front.Name, front.Aliases = "front", aliases
+			a.App.Spec.Services[0].Image = image
+			a.App.Spec.Services = append(a.App.Spec.Services, front)
+			a.App.SetDefaults()
+		})
+	}
+	known := controller(t, Quota{})
+	do(t, known, two("web:1"))
+	do(t, known, two("web:2", "door"))
+	do(t, known, Undo{Service: skerry.ServiceKey{App: shop, Service: "web"}})
+	web := known.App(shop).Manifest.Spec.Service("web")
+	if web.Image != "web:1" || !slices.Equal(web.Needs, []string{spec.FeatureAliases}) {
+		t.Errorf("it goes back to %s, which needs %v", web.Image, web.Needs)
+	}
+
+	site := New([16]byte{2}, "c")
+	var fx wire.Effects
+	here := two("web:2", "door").App
+	here.Spec.NeedAliases()
+	here.Spec.Services = here.Spec.Services[:1] // the other one is elsewhere
+	here.Metadata.Namespace = "default"
+	site.Delegate(now, &App{Manifest: here, Org: "harbour", Gen: 7, revisions: revisionsOf(&here)}, nil, &fx)
+	totals := map[string]int{"web": 1}
+	asked := two("web:2", "door")
+	asked.App.Metadata.Namespace = "default"
+	if res, _, _ := site.ApplyDelegated(now, asked, totals); !res.Unchanged {
+		t.Errorf("the same manifest changes something: %+v", res)
+	}
+	asked.App.Spec.Services[0].Image = "web:3"
+	site.ApplyDelegated(now, asked, totals)
+	if web := site.App(shop).Manifest.Spec.Service("web"); web.Image != "web:3" || len(web.Needs) != 1 {
+		t.Errorf("%s needs %v", web.Image, web.Needs)
+	}
+}

@@ -185,3 +185,34 @@ func TestWhatRunsHasBegun(t *testing.T) {
 		t.Errorf("an instance that failed is not replaced: %s", got)
 	}
 }
+
+// Copies of the version before, which a site keeps until it is their turn, are not what another service waits for.
+func TestFormerCopiesAreNotTheNewVersion(t *testing.T) {
+	c := New([16]byte{1}, "r")
+	s := &spec.ServiceSpec{Name: "agent", Mode: spec.ModePerWorker}
+	a := &App{Manifest: spec.Application{Metadata: spec.Metadata{Namespace: "default", Name: "shop"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{*s}}}, revisions: map[string]string{"agent": "r2"}}
+	i := &Instance{Instance: wire.Instance{ID: "agent-1", Service: skerry.ServiceKey{App: shop, Service: "agent"}, Revision: "r2",
+		State: skerry.WorkerScheduled, Want: 3}, Copies: &wire.Copies{Former: 3, Serving: 3}}
+	c.addInstance(i)
+	if c.begun(a, s, true) || c.begun(a, s, false) {
+		t.Error("three copies of the version before count as the present one")
+	}
+	if i.Have, i.Copies = 1, (&wire.Copies{Former: 2, Serving: 2}); !c.begun(a, s, true) {
+		t.Error("a copy of the present version is ready, and does not count")
+	}
+}
+
+// Of two services that get a secret together, one that links to the other does not wait for it where that starts after it.
+func TestTurnsAgainstTheOrderOfStarting(t *testing.T) {
+	m := spec.Application{Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{
+		{Name: "api", Mode: spec.ModeService, Links: []spec.Link{{Service: "worker"}}},
+		{Name: "worker", Mode: spec.ModeService, StartAfter: []spec.StartAfter{{Service: "between"}}, Links: []spec.Link{{Service: "db"}}},
+		{Name: "between", Mode: spec.ModeService, StartAfter: []spec.StartAfter{{Service: "api"}}},
+		{Name: "db", Mode: spec.ModeService},
+	}}}
+	got := fmt.Sprint(turns(&m, []string{"api", "worker", "between", "db"}))
+	if want := "map[api:[db] worker:[db]]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -59,34 +59,52 @@ func (ss *secrets) undo(now time.Time, m UndoSecret) (any, wire.Effects, error) 
 }
 
 // turns gives, of services that are to get another version of a secret together, those that each waits for: what it links to, however many
-// services are between. Services in a circle do not wait for each other.
+// services are between. Services in a circle do not wait for each other, and neither does one for another that starts after it.
 func turns(m *spec.Application, names []string) map[string][]string {
 	out := map[string][]string{}
-	reach := map[string]map[string]bool{}
-	for i := range m.Spec.Services {
-		from := m.Spec.Services[i].Name
-		seen := map[string]bool{}
-		var walk func(name string)
-		walk = func(name string) {
-			if s := m.Spec.Service(name); s != nil {
-				for _, l := range s.Links {
-					if !seen[l.Service] {
-						seen[l.Service] = true
-						walk(l.Service)
-					}
-				}
-			}
+	linked := func(s *spec.ServiceSpec) (list []string) {
+		for _, l := range s.Links {
+			list = append(list, l.Service)
 		}
-		walk(from)
-		reach[from] = seen
+		return list
 	}
+	behind := func(s *spec.ServiceSpec) []string {
+		list := linked(s)
+		for _, after := range s.StartAfter {
+			list = append(list, after.Service)
+		}
+		return list
+	}
+	links, waits := reachOf(m, linked), reachOf(m, behind)
 	for _, name := range names {
 		for _, o := range names {
-			if s := m.Spec.Service(o); o != name && reach[name][o] && !reach[o][name] && s.Mode == spec.ModeService {
+			if s := m.Spec.Service(o); o != name && links[name][o] && !waits[o][name] && s.Mode == spec.ModeService {
 				out[name] = append(out[name], o)
 			}
 		}
 		slices.Sort(out[name])
+	}
+	return out
+}
+
+// reachOf gives, for each service, those that it leads to, however many are between. next gives those that it names itself.
+func reachOf(m *spec.Application, next func(*spec.ServiceSpec) []string) map[string]map[string]bool {
+	out := map[string]map[string]bool{}
+	for i := range m.Spec.Services {
+		seen := map[string]bool{}
+		var walk func(name string)
+		walk = func(name string) {
+			if s := m.Spec.Service(name); s != nil {
+				for _, o := range next(s) {
+					if !seen[o] {
+						seen[o] = true
+						walk(o)
+					}
+				}
+			}
+		}
+		walk(m.Spec.Services[i].Name)
+		out[m.Spec.Services[i].Name] = seen
 	}
 	return out
 }

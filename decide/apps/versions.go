@@ -21,6 +21,7 @@ func (e *editor) replace(now time.Time, a, next *App, fx *wire.Effects) error {
 			return err
 		}
 	}
+	next.Manifest.Spec.NeedAliases() // what comes from another version, or from a site, may be of a time without them
 	next.Gen++
 	next.revisions = revisionsOf(&next.Manifest)
 	if err := e.networks.address(now, next, fx); err != nil {
