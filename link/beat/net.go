@@ -259,6 +259,7 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 	defer conn.Close()
 	// One goroutine both waits for answers and for the next beat: each wake-up of an idle worker counts.
 	was := false
+	var quick haste
 	var in [Size + 1]byte
 	for ctx.Err() == nil {
 		now := time.Now()
@@ -273,8 +274,9 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 				kind = kindDeaf
 			}
 			out := session.append(nil, kind, seq)
-			if rtt > 0 && rtt <= quickRTT {
+			if quick.on(rtt) {
 				got, err = quickly(raw, out, in[:], 2*rtt)
+				quick.waited(got > 0)
 			} else {
 				_, err = conn.Write(out)
 			}

@@ -133,6 +133,28 @@ func (p *Pulse) Unsure() bool { return p.heard && p.missed == unsureTries }
 // Deaf reports whether beats were answered and no longer are.
 func (p *Pulse) Deaf(now time.Time) bool { return p.heard && !p.Alive(now) }
 
+// haste says which beats wait for their answers in the thread that sends them. The zero value is for the first.
+type haste struct{ rest int }
+
+// hasteRest is how many beats after one that waited in vain do not. Where the parent is in this process, as with "skerry up", and there
+// is one processor, none is answered while a beat waits, and the round trip that is then measured has the wait in it.
+const hasteRest = 16
+
+// on asks for the next beat, with the round trip of late; 0: not known.
+func (h *haste) on(rtt time.Duration) bool {
+	if h.rest > 0 {
+		h.rest--
+		return false
+	}
+	return rtt > 0 && rtt <= quickRTT
+}
+
+func (h *haste) waited(answered bool) {
+	if !answered {
+		h.rest = hasteRest
+	}
+}
+
 func maxTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

@@ -26,9 +26,15 @@ type Meter struct {
 	// files are the group's, each closed until it is first read, and where there is none.
 	files  [meterFiles]files.Kept
 	closed bool // keeps nothing any more
-	// last is the last reading, of version 1; At is zero before.
-	last runtime.Stats
+	// last is the last reading of all files, of version 1, and since when the processor time and the memory are what they are in it. Both
+	// are zero before.
+	last  runtime.Stats
+	since time.Time
 }
+
+// settled is for how long after a group did something all is read: the kernel adds up the statistics of memory every two seconds, and those
+// of few pages no sooner.
+const settled = 5 * time.Second
 
 // What a meter reads. Version 1 has a file for each; in version 2, cpuFile says what throttleFile does.
 const (
@@ -195,24 +201,38 @@ func (r *reading) stats(now time.Time) (use runtime.Stats) {
 		cpu := r.text(throttleFile) // the last period ends after what ran in it
 		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
 		use.Throttled = time.Duration(value(cpu, "throttled_time"))
-		if last := &r.m.last; !last.At.IsZero() && use.CPU == last.CPU && use.Memory == last.Memory {
+		use.Pids = int64(r.number(pidsFile)) // one that has ended counts until its parent, which may be elsewhere, has asked for its end
+		if r.m.idle(&use) && r.m.last.At.Sub(r.m.since) >= settled {
 			// Nothing ran: no thread began, ended, or came off a queue, at which the kernel counts how long it was there.
+			last := &r.m.last
 			use.Waiting, use.MemoryPeak, use.MemoryWorkingSet = last.Waiting, last.MemoryPeak, last.MemoryWorkingSet
-			use.OOMKills, use.Pids = last.OOMKills, last.Pids
+			use.OOMKills = last.OOMKills
 			return use
 		}
 		use.Waiting = runDelay(r.text(waitFile))
-		defer func() {
-			if r.m.last = use; r.short != nil || r.stale { // there is more than was read
-				r.m.last = runtime.Stats{}
-			}
-		}()
+		defer func() { r.keep(&use) }()
 	}
 	use.Memory, use.MemoryPeak = skerry.Bytes(r.number(memoryFile)), skerry.Bytes(r.number(peakFile))
 	use.MemoryWorkingSet = max(0, use.Memory-skerry.Bytes(value(r.text(memoryStatFile), inactive)))
 	use.OOMKills = value(r.text(oomFile), oom)
 	use.Pids = int64(r.number(pidsFile))
 	return use
+}
+
+// idle reports whether a group has used no processor time since the last reading, and as much memory. A kernel may count no processor time.
+func (m *Meter) idle(use *runtime.Stats) bool {
+	return use.CPU > 0 && use.CPU == m.last.CPU && use.Memory == m.last.Memory
+}
+
+// keep notes a reading of all files for the next one.
+func (r *reading) keep(use *runtime.Stats) {
+	m := r.m
+	if !m.idle(use) {
+		m.since = use.At
+	}
+	if m.last = *use; r.short != nil || r.stale { // there is more than was read
+		m.last = runtime.Stats{}
+	}
 }
 
 // meterFile gives the path of a file of a meter, or nothing.

@@ -81,6 +81,15 @@ func alike(t *testing.T, when string, g Group, read func(time.Time) (runtime.Sta
 	}
 }
 
+// at reads a meter some turns later, each of ten seconds.
+func at(m *Meter, turn int) func(time.Time) (runtime.Stats, error) {
+	return func(now time.Time) (runtime.Stats, error) {
+		s, err := m.Stats(now.Add(time.Duration(turn) * 10 * time.Second))
+		s.At = now
+		return s, err
+	}
+}
+
 // realGroup makes a group on this machine, with a process that has used a processor and sleeps.
 func realGroup(t testing.TB, tree *Tree, name string) Group {
 	t.Helper()
@@ -162,7 +171,9 @@ func TestMeter(t *testing.T) {
 	if s := alike(t, "kept", g, m.Stats); s.CPU <= 0 || s.Pids != 1 || s.Memory <= 0 || s.MemoryLimit != 16*skerry.MiB {
 		t.Errorf("a process that has worked used %+v", s)
 	}
-	alike(t, "when nothing ran", g, m.Stats)
+	for n := range 4 { // the last two are made of few files
+		alike(t, "when nothing ran", g, at(m, n))
+	}
 	populate(t, g)
 	if s := alike(t, "with another process", g, m.Stats); s.Pids != 2 {
 		t.Errorf("with another process it used %+v", s)
@@ -180,6 +191,70 @@ func TestMeter(t *testing.T) {
 	alike(t, "closed", g, m.Stats)
 	if n := descriptors(t, g); n != 0 || tree.kept.Load() != 0 {
 		t.Errorf("closed: %d descriptors are left, %d are counted", n, tree.kept.Load())
+	}
+}
+
+// What changes in a group in which nothing runs is seen, too.
+func TestMeterOfIdleGroup(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := realGroup(t, tree, "idle")
+	m := g.Meter()
+	defer m.Close()
+	populate(t, g)
+	ended := exec.Command("/bin/sh", "-c", "read go")
+	in, err := ended.StdinPipe()
+	if err := errors.Join(err, ended.Start(), enter(g, ended.Process.Pid), in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	stat := fmt.Sprintf("/proc/%d/stat", ended.Process.Pid)
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(readFile(stat), ") Z "); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the process has not ended: %s", readFile(stat))
+		}
+	}
+	for n := range 4 {
+		if s := alike(t, "with a process that has ended", g, at(m, n)); s.Pids != 2 {
+			t.Errorf("with a process that has ended it used %+v", s)
+		}
+	}
+	_ = ended.Wait() // it failed to read
+	if s := alike(t, "when somebody asked for its end", g, at(m, 4)); s.Pids != 1 {
+		t.Errorf("when somebody asked for the end of the process, it used %+v", s)
+	}
+}
+
+// A kernel that counts no processor time does not say that nothing ran, and the statistics of memory follow it after a while.
+func TestMeterReadsAll(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		mounts map[string]string
+		turns  int // for which all is read
+	}{
+		{"without processor time", map[string]string{"memory": root}, 4},
+		{"with processor time", map[string]string{"memory": root, "cpuacct": root}, 2},
+	} {
+		write("memory.usage_in_bytes", "5000\n")
+		write("cpuacct.usage", "7000\n")
+		tree := &Tree{mounts: c.mounts, mostKept: mostKept()}
+		m := tree.Group("").Meter()
+		for n := range 4 {
+			write("memory.stat", fmt.Sprintf("total_inactive_file %d\n", n))
+			s, err := at(m, n)(time.Unix(5, 0))
+			if want := skerry.Bytes(5000 - min(n, c.turns-1)); err != nil || s.MemoryWorkingSet != want {
+				t.Errorf("%s, turn %d: %d, %v, want %d", c.name, n, s.MemoryWorkingSet, err, want)
+			}
+		}
+		m.Close()
 	}
 }
 
