@@ -46,7 +46,7 @@ func payload(t *testing.T) string {
 	run := func(name string, args ...string) {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = filepath.Join("..", "..")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "COMPRESSION=none")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "COMPRESSION=none", "NOTICES=LICENSE")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 		}
@@ -483,14 +483,22 @@ func (g *guest) byHand(t *testing.T) {
 	g.must(t, "! pgrep workload && ! test -e /sys/fs/cgroup/skerry")
 }
 
-// removed takes the package away, with everything but the data.
+// removed takes the package away, with everything that runs and but for the data.
 func (g *guest) removed(t *testing.T) {
+	g.must(t, "systemctl enable --now skerry-root skerry-cluster skerry-worker")
+	g.connected(t)
+	g.must(t, "rm -rf $HOME/.config/skerry && skerry login --trust -u admin --password-file /var/lib/skerry/root/admin-password 127.0.0.1")
+	g.must(t, "skerry apply -f /payload/run.yaml && pgrep workload && pgrep conmon && grep /var/lib/skerry/ /proc/mounts")
 	g.must(t, "dpkg --remove skerry")
-	g.must(t, "! pgrep -x skerry && ! test -e /usr/bin/skerry && ! test -e /sys/fs/cgroup/skerry.slice/skerry-workloads.service")
+	g.must(t, "! pgrep -x skerry && ! pgrep workload && ! pgrep conmon && ! grep /var/lib/skerry/ /proc/mounts")
+	g.must(t, "! test -e /usr/bin/skerry && ! test -e /sys/fs/cgroup/skerry.slice/skerry-workloads.service")
 	if out := g.must(t, "systemctl list-units --all --plain --no-legend 'skerry-*.service'; ip netns list"); out != "" {
 		t.Errorf("the package left this behind: %s", out)
 	}
 	g.must(t, "dpkg --purge skerry && ! test -e /etc/skerry && test -e /var/lib/skerry/worker && test -e /var/lib/skerry/root")
+	// A worker that nobody told where to join does not start. It is no reason to keep the package.
+	g.must(t, "rm -r /var/lib/skerry && dpkg --install /payload/skerry_1_amd64.deb && ! systemctl start skerry-worker")
+	g.must(t, "test -e /var/lib/skerry/worker && dpkg --purge skerry && ! test -e /usr/bin/skerry")
 }
 
 func TestFailuresOfABinary(t *testing.T) {
