@@ -45,7 +45,7 @@ func TestSummariesFollowWhatIsLeft(t *testing.T) {
 		}
 	}
 	if min(blocks, closed, supers) < 100 {
-		t.Errorf("%d summaries of blocks, %d of one in which nobody takes anything, and %d of many followed a change", blocks, closed, supers)
+		t.Errorf("%d summaries of open blocks, %d of a closed one, and %d of many blocks followed a change", blocks, closed, supers)
 	}
 }
 
