@@ -120,7 +120,8 @@ func TestHookOfAnAgentThatEnds(t *testing.T) {
 					time.AfterFunc(2*time.Second, cancel)
 				}
 				handle := encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})
-				s.stopContainer(ctx, core.StopContainer{ID: "a", Name: "main", Handle: handle, Grace: 30 * time.Second, PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
+				s.stopContainer(ctx, core.StopContainer{ID: "a", Name: "main", Handle: handle, Grace: 30 * time.Second,
+					PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
 				if want := map[bool][]time.Duration{false: {25 * time.Second}}[cut]; !slices.Equal(d.asked, want) {
 					t.Errorf("it was asked to end within %v, want %v", d.asked, want)
 				}
