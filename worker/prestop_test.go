@@ -119,8 +119,9 @@ func TestHookOfAnAgentThatEnds(t *testing.T) {
 				if cut {
 					time.AfterFunc(2*time.Second, cancel)
 				}
-				s.stopContainer(ctx, core.StopContainer{ID: "a", Name: "main", Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"}),
-					Grace: 30 * time.Second, PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
+				handle := encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})
+				s.stopContainer(ctx, core.StopContainer{ID: "a", Name: "main", Handle: handle, Grace: 30 * time.Second,
+					PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
 				if want := map[bool][]time.Duration{false: {25 * time.Second}}[cut]; !slices.Equal(d.asked, want) {
 					t.Errorf("it was asked to end within %v, want %v", d.asked, want)
 				}

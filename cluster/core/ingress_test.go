@@ -33,7 +33,8 @@ func (s *ingressSite) ingressWorker(n int) string {
 	name := s.join(n)
 	f := *s.c.workers[name].Facts
 	o := *f.Overlay
-	o.Ingress, o.Networks = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}, []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("172.16.%d.0/24", n))}
+	o.Ingress = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})}
+	o.Networks = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("172.16.%d.0/24", n))}
 	f.Overlay = &o
 	s.report(name, wire.WorkerReport{Facts: &f})
 	return name
