@@ -178,8 +178,8 @@ func TestSpent(t *testing.T) {
 // The adapters that come with Skerry are scripts that a shell can read, and say what they are for.
 func TestScripts(t *testing.T) {
 	files, _ := filepath.Glob("../../examples/adapters/*.sh")
-	if len(files) != 4 {
-		t.Fatal(files)
+	if len(files) == 0 {
+		t.Fatal("there are none")
 	}
 	for _, file := range files {
 		if out, err := exec.Command("sh", "-n", file).CombinedOutput(); err != nil {
@@ -201,6 +201,28 @@ func TestScripts(t *testing.T) {
 		}
 		if _, perr := ParseProcesses(string(list)); err != nil || perr != nil {
 			t.Errorf("%s: %v, %v", file, err, perr)
+		}
+	}
+}
+
+// A deployment that was refused is deleted all the same, and what cannot be asked has deleted nothing.
+func TestDeletesWhatIsMissing(t *testing.T) {
+	for file, say := range map[string][2]string{
+		"swarm": {"docker", "Error: No such service: missing"},
+		"nomad": {"nomad", `No job(s) with prefix or ID "missing" found`},
+	} {
+		dir := t.TempDir()
+		fake := "#!/bin/sh\ncase \"$*\" in\n*' missing') echo '" + say[1] + "' >&2; exit 1 ;;\n" +
+			"*' silent') echo no answer >&2; exit 1 ;;\nesac\n"
+		if err := os.WriteFile(filepath.Join(dir, say[0]), []byte(fake), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, deleted := range map[string]bool{"missing": true, "there": true, "silent": false} {
+			cmd := exec.Command("../../examples/adapters/"+file+".sh", "delete", name)
+			cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin"}
+			if out, err := cmd.CombinedOutput(); (err == nil) != deleted || !deleted && reason(string(out)) != "no answer" {
+				t.Errorf("%s, deployment %s: %v\n%s", file, name, err, out)
+			}
 		}
 	}
 }

@@ -41,7 +41,10 @@ wait)
 	done
 	;;
 delete)
-	nomad job stop -purge "$2" >/dev/null || exit
+	out=$(nomad job stop -purge "$2" 2>&1) || case $out in
+	*"No job(s) with prefix or"*) ;; # a deployment that failed may never have become one
+	*) echo "$out" >&2; exit 1 ;;
+	esac
 	while [ "$(running "$2")" -gt 0 ]; do sleep 0.05; done
 	;;
 processes)

@@ -28,7 +28,10 @@ wait)
 	done
 	;;
 delete)
-	docker service rm "$2" >/dev/null || exit
+	out=$(docker service rm "$2" 2>&1) || case $out in
+	*[Nn]"o such service"* | *"not found"*) ;; # a deployment that failed may never have become one
+	*) echo "$out" >&2; exit 1 ;;
+	esac
 	while [ -n "$(containers "$2")" ]; do sleep 0.05; done
 	;;
 processes)
