@@ -42,6 +42,7 @@ type attachments struct {
 	ingresses map[skerry.InstanceID]skerry.AppKey // attachments of the ingress, which are no instances
 	taken     map[int]bool                        // TCP ports of this host that the ingress listens on
 	have      map[skerry.InstanceID]wire.Attachment
+	counted   map[string]hostnet.Stats // as it was last read
 }
 
 func newAttachments(n Network) *attachments {
@@ -363,11 +364,17 @@ func (n *attachments) get(id skerry.InstanceID) *wire.Attachment {
 	return &a
 }
 
-// stats gives the counters of those that are known.
+// stats gives the counters of those that are known. Where they cannot be read they are those of the last time: none would look as if all
+// had begun anew.
 func (n *attachments) stats() map[string]hostnet.Stats {
 	if n.network == nil {
 		return nil
 	}
-	out, _ := n.network.Stats() // without them, nothing is known to have been sent
-	return out
+	counted, err := n.network.Stats()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil {
+		n.counted = counted
+	}
+	return n.counted
 }
