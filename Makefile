@@ -74,7 +74,7 @@ bench: build ## measure; results on the terminal and in bin/*.json
 
 compare: build ## measure Skerry beside Docker Swarm, into bin/compare.json
 	@scripts/deps compare
-	@scripts/compare $(BIN)/compare.json
+	@scripts/compare $(BIN)/compare.json --quick --rounds 5 --replicas 1,10,100
 
 bench-docs: ## write the tables of docs/BENCHMARKS.md out of the reports in docs/results
 	@go test -count=1 ./bench/report -run TestBenchmarksDocument -args -update

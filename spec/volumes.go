@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,4 +189,25 @@ func ParseVolumeName(namespace, name string) (VolumeClaim, error) {
 		return v, skerry.Errorf(skerry.CodeInvalid, "%q is not the name of a volume", name).WithHint("write APPLICATION/SERVICE/REPLICA; `skerry get volumes` lists them")
 	}
 	return v, nil
+}
+
+// MaxSubPath bounds the path of a part of a volume.
+const MaxSubPath = 1024
+
+// subPath checks the part of a volume that is mounted.
+func (c *checker) subPath(p, sub string) {
+	if sub == "" {
+		return
+	}
+	upwards := sub == "." || sub == ".." || strings.HasPrefix(sub, "../")
+	if path.IsAbs(sub) || path.Clean(sub) != sub || upwards || strings.ContainsRune(sub, 0) || len(sub) > MaxSubPath {
+		c.add(p, "write it from the volume's root on, such as data/web", "%q is not a path within a volume without . or .. parts", sub)
+	}
+}
+
+// subPathIn gives the first mount of a part of a volume, as a path below the service, or "".
+func subPathIn(s *ServiceSpec) string {
+	return inContainers("mounts", func(k *Container) bool {
+		return slices.ContainsFunc(k.Mounts, func(m Mount) bool { return m.SubPath != "" })
+	})(s)
 }

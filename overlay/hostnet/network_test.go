@@ -66,7 +66,8 @@ func TestInstancesReachEachOther(t *testing.T) {
 	}
 	later, err := n.Stats()
 	must(t, err)
-	if was, is := stats["a"], later["a"]; is.RxPackets <= was.RxPackets || is.TxPackets <= was.TxPackets || is.RxBytes <= was.RxBytes || len(later) != 2 {
+	was, is := stats["a"], later["a"]
+	if is.RxPackets <= was.RxPackets || is.TxPackets <= was.TxPackets || is.RxBytes <= was.RxBytes || len(later) != 2 {
 		t.Errorf("%+v, and after a connection %+v; %d attachments", was, is, len(later))
 	}
 }
