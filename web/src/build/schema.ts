@@ -128,7 +128,10 @@ const order: Group[] = [
   },
   { title: "What it needs", fields: ["resources", "devices"] },
   { title: "Where it runs", fields: ["placement", "migration", "onDisconnect", "onReconnect"] },
-  { title: "Network", fields: ["ports", "aliases", "links", "ingress", "export", "egress", "addresses", "extraHosts", "metrics"] },
+  {
+    title: "Network",
+    fields: ["ports", "aliases", "links", "ingress", "export", "egress", "addresses", "extraHosts", "metrics"],
+  },
   { title: "Data", fields: ["volumes", "snapshots", "mounts", "config", "secrets", "logs"] },
   { title: "Health and updates", fields: ["probes", "restart", "update"] },
   { title: "What runs beside it", fields: ["init", "sidecars"] },
