@@ -135,21 +135,18 @@ func (h *Handler) addApply() {
 	type applyIn struct {
 		ContentType string            `header:"Content-Type" maxLength:"200"`
 		Register    bool              `query:"register" doc:"Store the manifest without deploying it."`
-		DryRun      bool              `query:"dryRun" doc:"Validate the manifest without changing anything."`
+		DryRun      bool              `query:"dryRun" doc:"Make all checks of an apply, resolve images, and tell what it would do, without changing anything."`
 		Expect      skerry.Generation `query:"expectGeneration" doc:"Fail unless the application is at this generation."`
 		RawBody     []byte            `contentType:"application/yaml"`
 	}
 	op := operation{ID: "apply-app", Method: http.MethodPost, Path: "/v1/apps", Scope: auth.ScopeAppsWrite, Object: objNamed,
 		Tag: "applications", Summary: "Create or update an application from its manifest.", Body: spec.MaxManifest + 1, Audit: true}
 	add(h, op, func(ctx context.Context, who *auth.Principal, in *applyIn) (*answer[apps.Applied], error) {
-		app, key, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
+		app, _, ctx, err := h.manifest(ctx, who, in.ContentType, in.RawBody)
 		if err != nil {
 			return nil, err
 		}
-		if in.DryRun {
-			return h.dryRun(ctx, key, app)
-		}
-		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect})
+		return h.do(ctx, apps.Apply{App: *app, Actor: who.User, Register: in.Register, Expect: in.Expect, DryRun: in.DryRun})
 	})
 	h.takesManifest(op)
 	type planIn struct {
@@ -198,23 +195,4 @@ func (h *Handler) takesManifest(o operation) {
 	for _, t := range []string{"application/json", "application/yaml"} {
 		body.Content[t] = &huma.MediaType{Schema: manifestText{}.Schema(nil)}
 	}
-}
-
-// dryRun checks what can be checked without changing anything: the manifest and its namespace. Quota and images are
-// checked when it is applied.
-func (h *Handler) dryRun(ctx context.Context, key skerry.AppKey, app *spec.Application) (*answer[apps.Applied], error) {
-	if err := app.Validate(); err != nil {
-		return nil, err
-	}
-	app.SetDefaults()
-	res := apps.Applied{Key: key, Gen: 1, Created: true, Warnings: app.Warnings()}
-	if org, missing, err := h.orgOf(ctx, skerry.AppKey{Namespace: key.Namespace}); err != nil {
-		return nil, err
-	} else if org == "" {
-		return nil, missing
-	}
-	if v, err := h.opt.Backend.App(ctx, key); err == nil {
-		res.Created, res.Gen = false, v.Gen+1
-	}
-	return &answer[apps.Applied]{res}, nil
 }

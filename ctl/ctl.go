@@ -58,7 +58,7 @@ func New(opt Options) *cobra.Command {
 	root.PersistentFlags().StringVarP(&a.space, "namespace", "n", "", "namespace to use instead of the context's")
 	root.RegisterFlagCompletionFunc("context", completeContexts)
 	root.RegisterFlagCompletionFunc("namespace", a.completeKind("namespace"))
-	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.diffCommand(), a.planCommand(), a.convertCommand(),
+	addGroup(root, groupApps, []*cobra.Command{a.applyCommand(), a.syncCommand(), a.diffCommand(), a.planCommand(), a.convertCommand(),
 		a.runCommand(), a.editCommand(), a.setCommand(), a.labelCommand(), a.deployCommand(), a.getCommand(), a.describeCommand(),
 		a.logsCommand(), a.execCommand(), a.cpCommand(),
 		a.forwardCommand(), a.scaleCommand(), a.restartCommand(), a.migrateCommand(), a.rolloutCommand(), a.deleteCommand(), a.explainCommand(),

@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/ctl/console"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 )
 
@@ -67,25 +68,39 @@ func (a *app) diff(cmd *cobra.Command, client *api.Client, files []string, how *
 		}
 		is, err := client.App(cmd.Context(), want.Key())
 		var problem *skerry.Error
-		var old []byte
+		var old *view.AppView
 		switch {
 		case errors.As(err, &problem) && problem.Code == skerry.CodeNotFound:
 		case err != nil:
 			return false, err
 		default:
-			if old, err = writtenManifest(&is, a.namespace()); err != nil {
-				return false, err
-			}
+			old = &is
 		}
-		fresh, err := writtenManifest(&view.AppView{Key: want.Key(), Manifest: want}, a.namespace())
+		text, err := a.difference(old, want, doc.where())
 		if err != nil {
 			return false, err
 		}
-		name := "app/" + a.short(want.Key())
-		if text := udiff.Unified(name+" (server)", name+" ("+doc.where()+")", string(old), string(fresh)); text != "" {
+		if text != "" {
 			differs = true
 			fmt.Fprint(cmd.OutOrStdout(), text)
 		}
 	}
 	return differs, nil
+}
+
+// difference shows how a manifest differs from the application that there is, if there is one, both without defaults.
+func (a *app) difference(is *view.AppView, want *spec.Application, where string) (string, error) {
+	var old []byte
+	var err error
+	if is != nil {
+		if old, err = writtenManifest(is, a.namespace()); err != nil {
+			return "", err
+		}
+	}
+	fresh, err := writtenManifest(&view.AppView{Key: want.Key(), Manifest: want}, a.namespace())
+	if err != nil {
+		return "", err
+	}
+	name := "app/" + a.short(want.Key())
+	return udiff.Unified(name+" (server)", name+" ("+where+")", string(old), string(fresh)), nil
 }

@@ -47,6 +47,10 @@ func (am *amender) amend(now time.Time, k skerry.AppKey, msg any, fx *wire.Effec
 			WithHint("make the change at the root (`skerry context use`); here it can be changed while the root is away")
 		return
 	}
+	if a, is := msg.(apps.Apply); is && a.DryRun {
+		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "application %s belongs to the root: only the root can tell what an apply would do", k)
+		return
+	}
 	if s := am.overrides.Change(now, k, msg, fx); s != nil {
 		am.amendEvent(now, k, wire.EventWarning, "Amended",
 			"changed at site "+am.name+" while the root is away, by "+orNobody(s.Author)+": "+s.Text, fx)

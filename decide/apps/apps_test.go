@@ -174,3 +174,29 @@ func TestStateSurvivesLoading(t *testing.T) {
 		t.Error("a damaged record is taken")
 	}
 }
+
+// A dry run makes the checks of an apply, tells what it would do, and changes nothing.
+func TestDryRun(t *testing.T) {
+	c := controller(t, Quota{Instances: 4})
+	dry := func(a Apply) Apply { a.DryRun = true; return a }
+	try := func(a Apply) Applied {
+		t.Helper()
+		fx, _ := c.Handle(now, dry(a))
+		if fx.Err != nil || len(fx.Writes) > 0 || len(fx.Events) > 0 {
+			t.Fatalf("a dry run had effects: %+v", fx)
+		}
+		return fx.Result.(Applied)
+	}
+	if res := try(apply(2)); !res.Created || res.Gen != 1 || c.App(shop) != nil {
+		t.Errorf("a new application: %+v", res)
+	}
+	do(t, c, apply(2))
+	if res := try(apply(2)); res.Created || !res.Unchanged || res.Gen != 1 {
+		t.Errorf("the same again: %+v", res)
+	}
+	if res := try(apply(3)); res.Created || res.Unchanged || res.Gen != 2 || *c.App(shop).Manifest.Spec.Services[0].Replicas != 2 {
+		t.Errorf("another number: %+v", res)
+	}
+	refused(t, c, dry(apply(5)), skerry.CodeQuota, "")
+	refused(t, c, dry(apply(2, func(a *Apply) { a.Expect = 7 })), skerry.CodeConflict, "generation 7")
+}

@@ -16,6 +16,7 @@ type Apply struct {
 	Actor    string
 	Register bool              // store only; do not deploy
 	Expect   skerry.Generation // 0: whatever it is now
+	DryRun   bool              // check, and tell what it would do, changing nothing
 	Digests  map[string]string // image reference -> digest, as resolved by the server
 }
 
@@ -62,7 +63,7 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 		a.Deployed = old.Deployed || !r.Register
 		if string(mustJSON(old.Manifest)) == string(mustJSON(a.Manifest)) && a.Deployed == old.Deployed && maps.Equal(old.Digests, a.Digests) {
 			res.Gen, res.Unchanged = old.Gen, true
-			if len(a.Refused) < len(old.Refused) { // whoever applies what runs has acknowledged the rollback
+			if len(a.Refused) < len(old.Refused) && !r.DryRun { // whoever applies what runs has acknowledged the rollback
 				old.Refused = a.Refused
 				e.Look(key)
 				e.saveApp(old, &fx)
@@ -74,6 +75,10 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 	}
 	if err := checkSize(a); err != nil {
 		return Applied{}, wire.Effects{}, err
+	}
+	if r.DryRun {
+		res.Notes = append(lookedUp(old, a), e.volumes.findsAgain(a)...)
+		return res, wire.Effects{}, nil
 	}
 	if err := e.networks.address(now, a, &fx); err != nil {
 		return Applied{}, wire.Effects{}, err

@@ -92,9 +92,10 @@ var imports = map[string]string{
 	"web":         "std",
 	"api/client":  ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":         ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
-	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert internal/execstream internal/s3 internal/yamlsize store/journal runtime store artifact/imageref",
+	"ctl/...":     ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert ctl/gitrepo internal/execstream internal/s3 internal/yamlsize store/journal runtime store artifact/imageref",
 	"ctl/console": ".",
 	"ctl/convert": ". spec",
+	"ctl/gitrepo": ".",
 
 	// places that know all parts
 	"cmd/...":          "any",
