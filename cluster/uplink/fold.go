@@ -112,8 +112,16 @@ func ClassKey(f *wire.WorkerFacts) string {
 		"|" + strings.Join(k.Features, ",")
 }
 
-func sortedFeatures(list []string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(list[:min(len(list), spec.MaxFeatures)])))
+// sortedFeatures leaves out what this build does not know itself: it would drop the fields of such a service on their way to the worker.
+func sortedFeatures(list []string) (out []string) {
+	known := spec.AgentFeatures()
+	for _, feature := range list[:min(len(list), spec.MaxFeatures)] {
+		if slices.Contains(known, feature) {
+			out = append(out, feature)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // coarsen rounds a small class: sums up, so that nothing possible is ruled out, means down, deviation away.

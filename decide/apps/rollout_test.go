@@ -401,3 +401,22 @@ func TestEndsOnlyForAPlace(t *testing.T) {
 		s.expect("2 web:4")
 	}
 }
+
+// A service that is put back has to fit the others as they are today.
+func TestUndoOfOneServiceFits(t *testing.T) {
+	c := controller(t, Quota{})
+	db := func(a *Apply) {
+		s := a.App.Spec.Services[0]
+		s.Name, s.StartAfter = "db", nil
+		a.App.Spec.Services = append(a.App.Spec.Services, s)
+	}
+	after := func(a *Apply) { a.App.Spec.Services[0].StartAfter = []spec.StartAfter{{Service: "db"}} }
+	web := skerry.ServiceKey{App: shop, Service: "web"}
+	do(t, c, apply(1, after, db))
+	do(t, c, apply(1))
+	refused(t, c, Undo{Service: web, To: 1}, skerry.CodeConflict, "does not fit")
+	do(t, c, Undo{Service: skerry.ServiceKey{App: shop}, To: 1})
+	if c.App(shop).Manifest.Spec.Service("db") == nil {
+		t.Error("the whole application is not as it was in generation 1")
+	}
+}

@@ -74,6 +74,10 @@ func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, 
 	old := *a
 	next := a.withServices(now, p, k.Service)
 	next.Author = actor
+	if err := fits(a, next); k.Service != "" && err != nil {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "service %s as it was in generation %d does not fit the other services of today: %w",
+			k, p.Gen, err).WithHint("put back the whole application, `skerry rollout undo %s`, or apply a manifest", k.App.Name)
+	}
 	if site != "" { // it may be about no more than how many there are
 		for i := range next.Manifest.Spec.Services {
 			s := &next.Manifest.Spec.Services[i]
@@ -105,6 +109,16 @@ func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, 
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "Undone", text)
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
+}
+
+// fits gives what is wrong with an application of which one service was put back, such as that it starts after a service that is no
+// longer there. What was wrong before stays as it is: rules of later versions are no reason to refuse.
+func fits(before, after *App) error {
+	was, is := cloneManifest(before.Manifest), cloneManifest(after.Manifest)
+	if was.Validate() != nil {
+		return nil
+	}
+	return is.Validate()
 }
 
 // pause keeps rollouts of a service, or of all, where they are; resume lets them go on, and has a version tried again that
