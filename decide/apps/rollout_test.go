@@ -420,3 +420,20 @@ func TestUndoOfOneServiceFits(t *testing.T) {
 		t.Error("the whole application is not as it was in generation 1")
 	}
 }
+
+// Whatever has no successor ends without a place for one.
+func TestFewerOfAVersionWithoutRoom(t *testing.T) {
+	for _, u := range []spec.UpdateSpec{{Strategy: "recreate"}, {MaxSurge: new(int), MaxUnavailable: func() *int { n := 1; return &n }()}} {
+		s := newSite(t)
+		s.least = -1
+		s.tell(apply(3, image("web:1", u)))
+		s.run(time.Minute)
+		s.full = "its worker is cordoned"
+		s.tell(apply(2, image("web:2", u)))
+		s.run(time.Minute)
+		s.expect("2 web:1")
+		s.tell(apply(0, image("web:3", u)))
+		s.run(time.Minute)
+		s.expect("")
+	}
+}

@@ -60,6 +60,7 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	}
 	rs.findAiling(now, a, s, roll, old, fx)
 	current, old = rs.resize(now, a, s, current, old, limit, fx)
+	old = rs.endSurplus(now, s, want-len(current), old, fx)
 	if s.Update.Strategy == "recreate" && len(old) > 0 && (held || a.Paused[s.Name] != "" || a.waitsTurn(s.Name) != "") {
 		return
 	}
@@ -143,6 +144,26 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	if len(old) == 0 {
 		rs.mover.seekElsewhere(now, a, s, current, fx)
 	}
+}
+
+// endSurplus ends those of an old version that will have no successor, where others end before their successors start: nobody has to
+// have a place for it. A copy that is on its way to another worker does not count.
+func (rs *rollouts) endSurplus(now time.Time, s *spec.ServiceSpec, want int, old []*Instance, fx *wire.Effects) (left []*Instance) {
+	var counted []*Instance
+	for _, i := range old {
+		if i.Replaces == "" {
+			counted = append(counted, i)
+		}
+	}
+	surplus := min(len(counted)-max(want, 0), len(counted))
+	if surplus <= 0 || !s.EndsFirst() {
+		return old
+	}
+	slices.SortStableFunc(counted, lessUseful)
+	for _, i := range counted[:surplus] {
+		rs.stop(now, i, "scaled down", fx)
+	}
+	return slices.DeleteFunc(old, func(i *Instance) bool { return slices.Contains(counted[:surplus], i) })
 }
 
 // takeOver lets instances of an unchanged template follow the application's generation without touching them.
