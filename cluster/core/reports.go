@@ -154,17 +154,14 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		return members.IgnoredReport
 	case w == nil || rp.codec.Unmarshal(m.Payload, &r) != nil:
 		return members.IgnoredUnreadable
-	case r.Seq != 0 && r.Seq <= w.reportSeq:
-		// The newest twice is a carrier that delivers at least once; numbers that go on from below were preceded by a broken one.
-		if r.Seq < w.reportSeq && r.Seq > w.staleSeq {
-			w.staleSeq = r.Seq
-		} else if r.Seq < w.reportSeq {
-			const text = "it repeats reports that it sent before"
-			rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, text), fx)
-		}
+	}
+	switch w.numbers.Take(r.Seq) {
+	case members.Late:
+		return members.IgnoredOld
+	case members.Repeated:
+		rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, "it repeats reports that it sent before"), fx)
 		return members.IgnoredOld
 	}
-	w.reportSeq = r.Seq
 	facts := r.Facts
 	r.Facts = nil
 	if r.Coordinate != nil && !r.Coordinate.Valid() {

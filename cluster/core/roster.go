@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/cluster/uplink"
 	"skerry.dev/skerry/decide/coord"
 	"skerry.dev/skerry/decide/ipam"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -50,31 +51,30 @@ func (ws roster) redact(p *placement, text string) string {
 
 // worker is what the site knows of one worker.
 type worker struct {
-	Name      string            `json:"name"`
-	Facts     *wire.WorkerFacts `json:"facts,omitempty"`
-	Carrier   string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
-	Cordon    string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
-	Drain     *moves.Drain      `json:"drain,omitempty"`
-	Agent     *wire.AgentOrder  `json:"agent,omitempty"` // the last one
-	Peer      wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Keeps     keeps             `json:"keeps,omitzero"`
-	Blocks    []netip.Prefix    `json:"-"` // of addresses for its instances
-	closing   []netip.Prefix    // of these, those that it is to give back
-	report    wire.WorkerReport
-	reportAt  time.Time
-	reportSeq uint64         // of the last report on this connection,
-	staleSeq  uint64         // and of the newest of those that came too late
-	sight     *detect.Worker // whether it is in touch; the detector's to change
-	trust     *trust.Worker  // how far it is trusted; trust's to change
-	reserved  spec.Resources
-	class     string            // key of its capability class,
-	classFor  *wire.WorkerFacts // worked out for these facts
-	ports     map[string]int    // taken host ports, counted
-	leaving   moves.Leaving     // by instances that were told to end; moves' to change
-	loads     spec.Contention   // of what runs there, summed
-	placed    *spec.Coordinate  // that routes tell
-	urgency   moves.Urgency     // what it was told of how near a limit something is
-	immodest  bool              // an interest of it was refused on this connection, and that was told
+	Name     string            `json:"name"`
+	Facts    *wire.WorkerFacts `json:"facts,omitempty"`
+	Carrier  string            `json:"carrier,omitempty"` // over what it is connected; empty: the link
+	Cordon   string            `json:"hold,omitempty"`    // why it gets nothing new, by an operator
+	Drain    *moves.Drain      `json:"drain,omitempty"`
+	Agent    *wire.AgentOrder  `json:"agent,omitempty"` // the last one
+	Peer     wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
+	Keeps    keeps             `json:"keeps,omitzero"`
+	Blocks   []netip.Prefix    `json:"-"` // of addresses for its instances
+	closing  []netip.Prefix    // of these, those that it is to give back
+	report   wire.WorkerReport
+	reportAt time.Time
+	numbers  members.Numbers // of the reports on this connection
+	sight    *detect.Worker  // whether it is in touch; the detector's to change
+	trust    *trust.Worker   // how far it is trusted; trust's to change
+	reserved spec.Resources
+	class    string            // key of its capability class,
+	classFor *wire.WorkerFacts // worked out for these facts
+	ports    map[string]int    // taken host ports, counted
+	leaving  moves.Leaving     // by instances that were told to end; moves' to change
+	loads    spec.Contention   // of what runs there, summed
+	placed   *spec.Coordinate  // that routes tell
+	urgency  moves.Urgency     // what it was told of how near a limit something is
+	immodest bool              // an interest of it was refused on this connection, and that was told
 }
 
 // keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to what it was told

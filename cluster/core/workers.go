@@ -5,6 +5,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/trust"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -35,7 +36,7 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	if w.sight.Lost() {
 		c.peers.Touch(now)
 	}
-	w.immodest, w.reportSeq, w.staleSeq = false, 0, 0
+	w.immodest, w.numbers = false, members.Numbers{}
 	w.urgency.Connected(now)
 	c.detect.Up(w.Name)
 	c.seeWorker(w)

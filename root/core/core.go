@@ -70,10 +70,10 @@ type Core struct {
 
 // siteReport is the newest aggregate of a site.
 type siteReport struct {
-	report wire.ClusterReport
-	at     time.Time
-	since  time.Time // of the connection that it came on
-	stale  uint64    // the newest number of those that came too late
+	report  wire.ClusterReport
+	at      time.Time
+	since   time.Time // of the connection that it came on
+	numbers members.Numbers
 }
 
 // New makes a core without state; Load adds the records of the store, and Start must follow.

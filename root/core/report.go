@@ -14,16 +14,26 @@ func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Eff
 	var counts wire.ClusterReport
 	old := c.reports[name]
 	since := c.Children.Get(name).Since
+	var fresh members.Numbers // of a connection without a report
+	numbers := &fresh
+	if old != nil && old.since.Equal(since) {
+		numbers = &old.numbers
+	}
 	switch {
 	case msg.Kind != wire.ReportCluster:
 		return members.IgnoredReport
 	case c.codec.Unmarshal(msg.Payload, &counts) != nil:
 		return members.IgnoredUnreadable
-	case old != nil && old.since.Equal(since) && counts.Seq != 0 && counts.Seq <= old.report.Seq:
-		return c.suspects.replayed(now, name, old, counts.Seq, fx)
+	}
+	switch numbers.Take(counts.Seq) {
+	case members.Late:
+		return members.IgnoredOld
+	case members.Repeated:
+		c.suspects.replays(now, name, fx)
+		return members.IgnoredOld
 	}
 	grew := old == nil || total(counts) > total(old.report)
-	c.reports[name] = &siteReport{report: counts, at: now, since: since}
+	c.reports[name] = &siteReport{report: counts, at: now, since: since, numbers: *numbers}
 	c.fed.SetReport(name, &counts)
 	reported(c, name, old, &counts)
 	c.suspects.examine(now, name, &counts, fx)

@@ -294,15 +294,10 @@ func (trust *suspects) unknownToken(now time.Time, site string, o *wire.Observat
 	}
 }
 
-// replayed counts a report that was sent before. Numbers that go on from below were preceded by a broken one.
-func (trust *suspects) replayed(now time.Time, site string, old *siteReport, seq uint64, fx *wire.Effects) string {
-	if seq > old.stale || seq == old.report.Seq {
-		old.stale = max(old.stale, min(seq, old.report.Seq-1))
-		return members.IgnoredOld
-	}
+// replays counts a report that was sent before.
+func (trust *suspects) replays(now time.Time, site string, fx *wire.Effects) {
 	const text = "it repeats reports that it sent before"
 	trust.marked(now, site, trust.book(site).Odd(now, evidence.Replays, text), text, fx)
-	return members.IgnoredOld
 }
 
 // expectStart has what is about to start looked at, at a time or earlier: it is noticed when a site does not start what it was given.
