@@ -53,7 +53,8 @@ type application struct {
 }
 
 func showApplication(a *view.AppView) application {
-	out := application{Key: objectID{appID(a)}, ID: appID(a), Name: a.Key.Name, Namespace: a.Key.Namespace, User: a.Author, Services: []string{}}
+	out := application{Key: objectID{appID(a)}, ID: appID(a), Name: a.Key.Name, Namespace: a.Key.Namespace, User: a.Author,
+		Services: []string{}}
 	if a.Manifest != nil {
 		out.Description = &a.Manifest.Metadata.Description
 	}

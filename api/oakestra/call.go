@@ -58,7 +58,7 @@ func send[T any](c *call, method, path string, in any) (out T, err error) {
 	return out, json.Unmarshal(data, &out)
 }
 
-func sendRaw(c *call, method, path string, in any) ([]byte, error) {
+func sendRaw(from *call, method, path string, in any) ([]byte, error) {
 	var body io.Reader = http.NoBody
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -67,19 +67,19 @@ func sendRaw(c *call, method, path string, in any) ([]byte, error) {
 		}
 		body = bytes.NewReader(data)
 	}
-	r, err := http.NewRequestWithContext(c.r.Context(), method, "http://"+host+path, body)
+	req, err := http.NewRequestWithContext(from.r.Context(), method, "http://"+host+path, body)
 	if err != nil {
 		return nil, err
 	}
-	r.RemoteAddr = c.r.RemoteAddr // by which the interface limits and audits
+	req.RemoteAddr = from.r.RemoteAddr // by which the interface limits and audits
 	if in != nil {
-		r.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", "application/json")
 	}
-	if token := c.r.Header.Get("Authorization"); token != "" {
-		r.Header.Set("Authorization", token)
+	if token := from.r.Header.Get("Authorization"); token != "" {
+		req.Header.Set("Authorization", token)
 	}
 	res := &answer{header: http.Header{}}
-	c.h.opt.API.ServeHTTP(res, r)
+	from.h.opt.API.ServeHTTP(res, req)
 	if res.status >= 400 {
 		var p api.Problem
 		if json.Unmarshal(res.body.Bytes(), &p) != nil || p.Code == "" {

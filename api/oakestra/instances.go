@@ -89,26 +89,26 @@ func status(i *wire.Instance) string {
 
 // startInstance has a service run once more: one replica more, or the next run of a job.
 func (c *call) startInstance() (any, error) {
-	key, err := c.findService()
+	key, err := c.findService(false)
 	if err != nil {
 		return nil, err
 	}
 	defer c.h.turns.take(key.App)()
-	a, s, err := c.serviceOf(key)
+	app, service, err := c.serviceOf(key)
 	if err != nil {
 		return nil, err
 	}
 	at := appPath(key.App) + "/services/" + url.PathEscape(key.Service)
 	wanted := 0
-	if described := a.Manifest.Spec.Service(key.Service); described != nil && described.Replicas != nil {
+	if described := app.Manifest.Spec.Service(key.Service); described != nil && described.Replicas != nil {
 		wanted = *described.Replicas
 	}
-	if s.Mode == spec.ModeService {
+	if service.Mode == spec.ModeService {
 		_, err = send[apps.Applied](c, http.MethodPut, at+"/scale", map[string]int{"replicas": wanted + 1})
-	} else if a.Deployed {
+	} else if app.Deployed {
 		_, err = send[apps.Applied](c, http.MethodPost, at+"/restart", nil)
 	}
-	if err == nil && !a.Deployed {
+	if err == nil && !app.Deployed {
 		_, err = send[apps.Applied](c, http.MethodPost, appPath(key.App)+"/deploy", nil)
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *call) startInstance() (any, error) {
 
 // stopInstance ends one instance of a service, in whose place none comes.
 func (c *call) stopInstance() (any, error) {
-	key, err := c.findService()
+	key, err := c.findService(false)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (c *call) stopInstance() (any, error) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%.20q is not the number of an instance", c.r.PathValue("number"))
 	}
 	defer c.h.turns.take(key.App)()
-	_, s, err := c.serviceOf(key)
+	_, service, err := c.serviceOf(key)
 	if err != nil {
 		return nil, err
 	}
@@ -136,12 +136,12 @@ func (c *call) stopInstance() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := slices.IndexFunc(list, func(i wire.Instance) bool { return i.Service == key && i.Ordinal == number && !i.Stopping })
-	if n < 0 {
+	at := slices.IndexFunc(list, func(i wire.Instance) bool { return i.Service == key && i.Ordinal == number && !i.Stopping })
+	if at < 0 {
 		return nil, skerry.Errorf(skerry.CodeNotFound, "service %s has no instance %d", key, number)
 	}
-	path := "/v1/instances/" + url.PathEscape(string(list[n].ID))
-	if s.Mode == spec.ModeService {
+	path := "/v1/instances/" + url.PathEscape(string(list[at].ID))
+	if service.Mode == spec.ModeService {
 		path += "?scale=true"
 	}
 	if _, err := send[struct{}](c, http.MethodDelete, path, nil); err != nil {
@@ -158,14 +158,14 @@ const (
 )
 
 // addLogs adds the newest lines of each instance, if the user may read them and its site answers in time.
-func (c *call) addLogs(s *service, running []wire.Instance) {
+func (c *call) addLogs(shown *service, running []wire.Instance) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), loggedTime)
 	defer cancel()
 	asked := 0
-	for i := range running {
-		one := &running[i]
-		n := slices.IndexFunc(s.Instances, func(shown instance) bool { return shown.Number == one.Ordinal })
-		if n < 0 || one.Service.Service != s.Name || one.Stopping || one.State != skerry.Running {
+	for each := range running {
+		one := &running[each]
+		at := slices.IndexFunc(shown.Instances, func(i instance) bool { return i.Number == one.Ordinal })
+		if at < 0 || one.Service.Service != shown.Name || one.Stopping || one.State != skerry.Running {
 			continue
 		}
 		if asked++; asked > loggedInstances {
@@ -184,6 +184,6 @@ func (c *call) addLogs(s *service, running []wire.Instance) {
 			}
 			text.WriteString(l.Line + "\n")
 		}
-		s.Instances[n].Logs = text.String()
+		shown.Instances[at].Logs = text.String()
 	}
 }

@@ -1,9 +1,9 @@
 // Package oakestra serves as much of the REST API of Oakestra's System Manager as Oakestra's clients need: oak-cli, in Python and in Go.
 //
-//	oak-cli ─► Handler: what Oakestra calls it ─► operations of the REST interface, in this process ─► what Oakestra calls the answer
+//	oak-cli ─► Handler: Oakestra's request ─► requests to the REST interface, in this process ─► Oakestra's answer
 //
-// Everything is done by operations of package api, in the name and from the address of whoever sent the request: who may do it, what is
-// audited, limits and admission are decided there. The package keeps nothing, on disk or in memory. Only what puts roles together imports it.
+// Everything is done by operations of package api, in the name and from the address of whoever sent the request: who may do it,
+// what is audited, limits and admission are decided there. The package keeps nothing. Only what puts roles together imports it.
 package oakestra
 
 import (
@@ -43,9 +43,9 @@ type Handler struct {
 }
 
 // New makes a Handler.
-func New(o Options) *Handler {
-	o.BodyWait = cmp.Or(o.BodyWait, 30*time.Second)
-	h := &Handler{opt: o, mux: http.NewServeMux(), turns: turns{m: map[skerry.AppKey]*turn{}}}
+func New(opt Options) *Handler {
+	opt.BodyWait = cmp.Or(opt.BodyWait, 30*time.Second)
+	handler := &Handler{opt: opt, mux: http.NewServeMux(), turns: turns{m: map[skerry.AppKey]*turn{}}}
 	for route, answer := range map[string]func(*call) (any, error){
 		"POST /api/auth/login":                       (*call).login,
 		"POST /api/auth/refresh":                     (*call).refresh,
@@ -67,19 +67,19 @@ func New(o Options) *Handler {
 		"/":                                          (*call).unknown,
 	} {
 		serve := func(w http.ResponseWriter, r *http.Request) {
-			out, err := answer(&call{h, r})
+			out, err := answer(&call{handler, r})
 			if err != nil {
 				refuse(w, err)
 				return
 			}
 			write(w, http.StatusOK, out)
 		}
-		h.mux.HandleFunc(route, serve)
+		handler.mux.HandleFunc(route, serve)
 		if !strings.HasSuffix(route, "/") { // Oakestra's own clients send both
-			h.mux.HandleFunc(route+"/{$}", serve)
+			handler.mux.HandleFunc(route+"/{$}", serve)
 		}
 	}
-	return h
+	return handler
 }
 
 // maxBody bounds an SLA, in bytes: it becomes manifests, which are bounded likewise.
@@ -122,10 +122,10 @@ type refusal struct {
 }
 
 func refuse(w http.ResponseWriter, err error) {
-	e := skerry.AsError(err)
-	out := refusal{Code: e.Code.HTTPStatus(), Message: e.Message, Hint: e.Hint}
+	problem := skerry.AsError(err)
+	out := refusal{Code: problem.Code.HTTPStatus(), Message: problem.Message, Hint: problem.Hint}
 	out.Status = http.StatusText(out.Code)
-	for i, p := range e.Problems {
+	for i, p := range problem.Problems {
 		text := p.Message
 		if p.Hint != "" {
 			text += "; " + p.Hint

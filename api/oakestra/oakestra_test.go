@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // world is a root without a site, and Oakestra's API in front of it.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	API   *parents.API
 	root  *parents.Root
 	front http.Handler
@@ -44,7 +44,7 @@ const (
 )
 
 // newWorld has a developer of the organisation default, named ann, and one of another, named eve.
-func newWorld(t *testing.T, opt oakestra.Options) *world {
+func newWorld(t testing.TB, opt oakestra.Options) *world {
 	t.Helper()
 	dir := t.TempDir()
 	// Images are at a registry that does not answer, so that sites would look for them.
@@ -68,7 +68,8 @@ func newWorld(t *testing.T, opt oakestra.Options) *world {
 	if err != nil {
 		t.Fatalf("open the API: %v", err)
 	}
-	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: "other"}}, apps.PutNamespace{Namespace: apps.Namespace{Name: "test", Org: "default"}}} {
+	for _, m := range []any{apps.PutOrg{Org: apps.Org{Name: "other"}},
+		apps.PutNamespace{Namespace: apps.Namespace{Name: "test", Org: "default"}}} {
 		if _, err := r.Do(ctx, m); err != nil {
 			t.Fatalf("%T: %v", m, err)
 		}
@@ -177,6 +178,8 @@ func TestSession(t *testing.T) {
 	w.show("Another one.", "POST", "/api/service/"+w.id("light")+"/instance", "")
 	w.show("The run of a job.", "POST", "/api/service/"+w.id("wind")+"/instance", "")
 	w.show("The service waits for a site.", "GET", "/api/service/"+w.id("light"), "")
+	w.show("A name is enough to look at a service.", "GET", "/api/service/wind", "")
+	w.show("But not to change it.", "DELETE", "/api/service/wind", "")
 	w.show("The first instance ends.", "DELETE", "/api/service/"+w.id("light")+"/instance/0", "")
 	w.show("The other one is left.", "GET", "/api/services/", "")
 	w.show("A service more.", "POST", "/api/service", strings.NewReplacer(`"applicationID": ""`, `"applicationID": "`+w.id("application")+`"`,
@@ -242,8 +245,9 @@ func TestBadRequests(t *testing.T) {
 	w.show("The same again.", "POST", "/api/application", buoy)
 	w.show("No such instance.", "DELETE", "/api/service/"+w.id("light")+"/instance/7", "")
 	w.show("No number.", "DELETE", "/api/service/"+w.id("light")+"/instance/all", "")
-	w.show("A service that is there.", "POST", "/api/service", strings.Replace(buoy, `"applicationID": ""`, `"applicationID": "`+w.id("application")+`"`, 1))
 	app := w.id("application")
+	w.show("A service that is there.", "POST", "/api/service",
+		strings.Replace(buoy, `"applicationID": ""`, `"applicationID": "`+app+`"`, 1))
 	w.login("eve", password)
 	w.show("Another organisation sees nothing of it.", "GET", "/api/applications", "")
 	w.show("Nor finds it.", "DELETE", "/api/application/"+app, "")
@@ -262,7 +266,7 @@ func TestRefresh(t *testing.T) {
 		Refresh string `json:"refresh_token"`
 	}
 	if err := json.Unmarshal(res.Body.Bytes(), &got); err != nil || res.Code != http.StatusOK || got.Refresh == "" || got.Refresh == refresh {
-		t.Fatalf("%d %s", res.Code, res.Body)
+		t.Fatalf("it is answered %d %s", res.Code, res.Body)
 	}
 	w.token = got.Token
 	if res := w.send("GET", "/api/applications", ""); res.Code != http.StatusOK {
@@ -293,12 +297,12 @@ func TestAdmin(t *testing.T) {
 		"no host":               func(r *http.Request) { r.Host = "" },
 	} {
 		if res := w.send("POST", "/api/auth/login", login, edit); res.Code == http.StatusOK {
-			t.Errorf("%s: %d %s", what, res.Code, res.Body)
+			t.Errorf("%s is let in: %d %s", what, res.Code, res.Body)
 		}
 	}
 	for _, host := range []string{"localhost:10000", "0.0.0.0:10000", "[::1]:10000", "127.0.0.1"} {
 		if res := w.send("POST", "/api/auth/login", login, func(r *http.Request) { r.Host = host }); res.Code != http.StatusOK {
-			t.Errorf("%s: %d %s", host, res.Code, res.Body)
+			t.Errorf("by %s nobody gets in: %d %s", host, res.Code, res.Body)
 		}
 	}
 	if res := w.send("POST", "/api/auth/login", `{"username":"Admin","password":"admin"}`); res.Code == http.StatusOK {
@@ -316,7 +320,7 @@ func TestGuessing(t *testing.T) {
 			limited++
 		case http.StatusUnauthorized:
 		default:
-			t.Errorf("%d %s", res.Code, res.Body)
+			t.Errorf("it is answered %d %s", res.Code, res.Body)
 		}
 	}
 	if limited == 0 {
@@ -340,8 +344,9 @@ func TestLargeBodies(t *testing.T) {
 	w := newWorld(t, oakestra.Options{})
 	w.login("ann", password)
 	large := `{"sla_version": "` + strings.Repeat("v", 1<<20) + `"}`
-	if res := w.send("POST", "/api/application", large); res.Code != http.StatusRequestEntityTooLarge || res.Header().Get("Connection") != "close" {
-		t.Errorf("%d %s", res.Code, res.Body)
+	res := w.send("POST", "/api/application", large)
+	if res.Code != http.StatusRequestEntityTooLarge || res.Header().Get("Connection") != "close" {
+		t.Errorf("it is answered %d %s", res.Code, res.Body)
 	}
 	unknown := func(r *http.Request) { r.ContentLength = -1 }
 	if res := w.send("POST", "/api/application", large, unknown); res.Code != http.StatusRequestEntityTooLarge {
@@ -358,14 +363,14 @@ func TestStartsAtTheSameTime(t *testing.T) {
 	w := newWorld(t, oakestra.Options{})
 	w.login("ann", password)
 	if res := w.send("POST", "/api/application", buoy); res.Code != http.StatusOK {
-		t.Fatalf("%d %s", res.Code, res.Body)
+		t.Fatalf("it is answered %d %s", res.Code, res.Body)
 	}
 	path := "/api/service/" + w.id("light") + "/instance"
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			if res := w.send("POST", path, ""); res.Code != http.StatusOK {
-				t.Errorf("%d %s", res.Code, res.Body)
+				t.Errorf("it is answered %d %s", res.Code, res.Body)
 			}
 		})
 	}
@@ -374,4 +379,88 @@ func TestStartsAtTheSameTime(t *testing.T) {
 	if err != nil || len(list) != 9 { // with that of the job
 		t.Errorf("%d instances: %v", len(list), err)
 	}
+}
+
+// TestGoClient decodes answers as Oakestra's client in Go does, which is strict about numbers and texts.
+func TestGoClient(t *testing.T) {
+	w := newWorld(t, oakestra.Options{})
+	w.login("ann", password)
+	if res := w.send("POST", "/api/application", buoy); res.Code != http.StatusOK {
+		t.Fatalf("store an SLA: %d %s", res.Code, res.Body)
+	}
+	w.send("POST", "/api/service/"+w.id("light")+"/instance", "")
+	type application struct {
+		ID            string   `json:"applicationID"`
+		Name          string   `json:"application_name"`
+		Description   string   `json:"application_desc"`
+		Microservices []string `json:"microservices"`
+	}
+	type service struct {
+		ID        string `json:"microserviceID"`
+		AppName   string `json:"application_name"`
+		AloneName string `json:"app_name"`
+		Instances []struct {
+			Number        int    `json:"instance_number"`
+			Status        string `json:"status"`
+			HostPort      int    `json:"host_port"`
+			CPUPercent    string `json:"cpu_percent"`
+			MemoryPercent string `json:"memory_percent"`
+			Logs          string `json:"logs"`
+		} `json:"instance_list"`
+		Port        string   `json:"port"`
+		Memory      int      `json:"memory"`
+		CPUs        int      `json:"vcpus"`
+		Environment []string `json:"environment"`
+		RoundRobin  string   `json:"RR_ip"`
+	}
+	var app application
+	var applications []application
+	var one service
+	var services []service
+	for path, into := range map[string]any{"/api/applications": &applications, "/api/application/" + w.id("application"): &app,
+		"/api/services/": &services, "/api/service/" + w.id("light"): &one} {
+		if err := json.Unmarshal(w.send("GET", path, "").Body.Bytes(), into); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if len(applications) != 1 || len(app.Microservices) != 2 || app.Description != "light and wind" || len(services) != 2 {
+		t.Errorf("it reads %+v of %+v, with %+v", app, applications, services)
+	}
+	if one.AppName != "buoy" || one.AloneName != "buoy" || one.Memory != 64 || one.CPUs != 1 || one.Port != "8080:80/tcp" ||
+		one.RoundRobin != "10.30.7.7" || len(one.Instances) != 1 || one.Instances[0].Status != "REQUESTED" {
+		t.Errorf("it reads %+v", one)
+	}
+}
+
+// FuzzRequest holds that whatever a client sends is answered in JSON, that nobody gets in with a token that no login gave, and that no
+// path leads to another operation of the REST interface.
+func FuzzRequest(f *testing.F) {
+	w := newWorld(f, oakestra.Options{})
+	w.login("ann", password)
+	real := w.token
+	w.send("POST", "/api/application", buoy)
+	app, light := w.id("application"), w.id("light")
+	f.Fuzz(func(t *testing.T, method, path, token, body string) {
+		path = "http://127.0.0.1:10000/api/" + strings.NewReplacer("APP", app, "LIGHT", light).Replace(path)
+		r, err := http.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		if err != nil || len(body) > 1<<16 {
+			return
+		}
+		r.RemoteAddr = "127.0.0.1:4242"
+		r.Header.Set("Authorization", strings.ReplaceAll(token, "REAL", real))
+		res := httptest.NewRecorder()
+		w.front.ServeHTTP(res, r)
+		if res.Code >= 300 && res.Code < 400 { // a path that is not clean
+			return
+		}
+		if !json.Valid(res.Body.Bytes()) || res.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("it is answered %d %s", res.Code, res.Body)
+		}
+		if res.Code == http.StatusInternalServerError {
+			t.Errorf("%s %s ends in %s", method, path, res.Body)
+		}
+		if res.Code == http.StatusOK && !strings.Contains(token, "REAL") && r.URL.Path != "/api/auth/login" && r.URL.Path != "/api/auth/login/" {
+			t.Errorf("%s %s with the token %q: %s", method, path, token, res.Body)
+		}
+	})
 }

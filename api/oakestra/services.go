@@ -85,14 +85,14 @@ func ports(list []spec.Port) string {
 	return strings.Join(out, ";")
 }
 
-func showService(a *view.AppView, s *view.ServiceView, list []wire.Instance) service {
-	key := skerry.ServiceKey{App: a.Key, Service: s.Name}
-	out := service{Key: objectID{serviceID(a, s.Name)}, ID: serviceID(a, s.Name), Name: s.Name, Namespace: a.Key.Namespace,
-		App: appID(a), AppName: a.Key.Name, AppNamespace: a.Key.Namespace, AppNameAlone: a.Key.Name, NamespaceAlone: a.Key.Namespace,
-		JobName: strings.Join([]string{a.Key.Name, a.Key.Namespace, s.Name, a.Key.Namespace}, "."), Image: s.Image, Code: s.Image,
-		OneShot: s.Mode == spec.ModeJob, Instances: []instance{}}
-	if a.Manifest != nil {
-		if described := a.Manifest.Spec.Service(s.Name); described != nil {
+func showService(app *view.AppView, from *view.ServiceView, list []wire.Instance) service {
+	key := skerry.ServiceKey{App: app.Key, Service: from.Name}
+	out := service{Key: objectID{serviceID(app, from.Name)}, ID: serviceID(app, from.Name), Name: from.Name, Namespace: app.Key.Namespace,
+		App: appID(app), AppName: app.Key.Name, AppNamespace: app.Key.Namespace, AppNameAlone: app.Key.Name, NamespaceAlone: app.Key.Namespace,
+		JobName: strings.Join([]string{app.Key.Name, app.Key.Namespace, from.Name, app.Key.Namespace}, "."), Image: from.Image, Code: from.Image,
+		OneShot: from.Mode == spec.ModeJob, Instances: []instance{}}
+	if app.Manifest != nil {
+		if described := app.Manifest.Spec.Service(from.Name); described != nil {
 			out.descriptor = describe(described)
 		}
 	}
@@ -154,20 +154,29 @@ func (c *call) listServicesOf() (any, error) {
 	return out, err
 }
 
-// findService gives the service that the path names.
-func (c *call) findService() (skerry.ServiceKey, error) {
+// findService gives the service whose ID is in the path, or where there is none the only one of that name, if that is enough.
+func (c *call) findService(byName bool) (skerry.ServiceKey, error) {
 	list, err := c.apps()
 	if err != nil {
 		return skerry.ServiceKey{}, err
 	}
+	asked := c.r.PathValue("id")
+	var named []skerry.ServiceKey
 	for i := range list {
 		for _, s := range list[i].Services {
-			if serviceID(&list[i], s.Name) == c.r.PathValue("id") {
-				return skerry.ServiceKey{App: list[i].Key, Service: s.Name}, nil
+			key := skerry.ServiceKey{App: list[i].Key, Service: s.Name}
+			if serviceID(&list[i], s.Name) == asked {
+				return key, nil
+			}
+			if byName && s.Name == asked {
+				named = append(named, key)
 			}
 		}
 	}
-	return skerry.ServiceKey{}, skerry.Errorf(skerry.CodeNotFound, "there is no service %.64q", c.r.PathValue("id"))
+	if len(named) == 1 {
+		return named[0], nil
+	}
+	return skerry.ServiceKey{}, skerry.Errorf(skerry.CodeNotFound, "there is no service %.64q", asked)
 }
 
 // serviceOf gives a service with its application, which has its manifest.
@@ -182,8 +191,9 @@ func (c *call) serviceOf(key skerry.ServiceKey) (a view.AppView, s *view.Service
 	return a, &a.Services[n], nil
 }
 
+// getService shows a service. Oakestra's Go client asks for names, too, and else shows what the list has, which is less.
 func (c *call) getService() (any, error) {
-	key, err := c.findService()
+	key, err := c.findService(true)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +243,7 @@ func (c *call) addServices() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := c.app(key)
+	now, err := c.app(key)
 	if err != nil {
 		return nil, err
 	}
@@ -247,14 +257,14 @@ func (c *call) addServices() (any, error) {
 		Failed   []deployed `json:"failed_services"`
 	}{Deployed: []deployed{}, Failed: []deployed{}}
 	for _, s := range added {
-		out.Job = serviceID(&a, s.Name)
+		out.Job = serviceID(&now, s.Name)
 		out.Deployed = append(out.Deployed, deployed{s.Name, http.StatusOK})
 	}
 	return out, nil
 }
 
 func (c *call) deleteService() (any, error) {
-	key, err := c.findService()
+	key, err := c.findService(false)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ func readSLA(data []byte) ([]converted, error) {
 	}
 	list, _ := sla["applications"].([]any)
 	if len(list) == 0 || len(list) > maxApplications {
-		return nil, invalidSLA(skerry.Problem{Path: "applications", Message: fmt.Sprintf("a list of 1 to %d applications is needed", maxApplications)})
+		return nil, invalidSLA(skerry.Problem{Path: "applications",
+			Message: fmt.Sprintf("a list of 1 to %d applications is needed", maxApplications)})
 	}
 	out := make([]converted, len(list))
 	for i, app := range list {
@@ -122,7 +123,7 @@ func (made *converted) explain(err error) error {
 	e := *skerry.AsError(err)
 	if made.app != nil && e.Code == skerry.CodeNotFound {
 		return invalidSLA(skerry.Problem{Path: made.path + ".application_namespace", Message: e.Message,
-			Hint: fmt.Sprintf("`skerry create namespace %s --org ORGANISATION` makes it", made.app.Metadata.Namespace)})
+			Hint: fmt.Sprintf("`skerry namespace create %s --org ORGANISATION` makes it", made.app.Metadata.Namespace)})
 	}
 	if len(e.Problems) == 0 {
 		return &e

@@ -38,7 +38,7 @@ func (f *oakestraFlags) check(api string) error {
 	case f.listen != "" && api == "":
 		return skerry.Errorf(skerry.CodeInvalid, "--oakestra-api stands on the API, which is disabled").WithHint("give --api an address")
 	case f.insecure && f.admin != "":
-		return skerry.Errorf(skerry.CodeInvalid, "--oakestra-api-admin is for programs on this machine, and --oakestra-api-insecure lets in others").
+		return skerry.Errorf(skerry.CodeInvalid, "--oakestra-api-admin is for this machine, and --oakestra-api-insecure lets in others").
 			WithHint("leave out one of them; other clients than the Python oak-cli send a name and a password of yours")
 	}
 	return nil
