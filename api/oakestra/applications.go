@@ -135,11 +135,7 @@ type message struct {
 // createApplications stores the applications of an SLA, without an instance: those are started one by one. Nothing is stored if an
 // application is not valid. The answer lists all applications of the user, those of the SLA under the names that it has for them.
 func (c *call) createApplications() (any, error) {
-	data, err := c.body()
-	if err != nil {
-		return nil, err
-	}
-	converted, err := readSLA(data)
+	converted, err := c.sla()
 	if err != nil {
 		return nil, err
 	}

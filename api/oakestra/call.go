@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -16,6 +17,7 @@ import (
 // call is a request of a client while it is answered.
 type call struct {
 	h *Handler
+	w http.ResponseWriter
 	r *http.Request
 }
 
@@ -30,7 +32,20 @@ func (c *call) body() ([]byte, error) {
 	case !json.Valid(data):
 		return nil, skerry.Errorf(skerry.CodeInvalid, "the body is not JSON").WithHint("%s", whereNot(data))
 	}
+	http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // it would end a long answer, too
 	return data, api.CheckKeys(data)
+}
+
+// sla reads an SLA, which takes some computing, of whoever has logged in.
+func (c *call) sla() ([]converted, error) {
+	if _, err := send[api.Who](c, http.MethodGet, "/v1/auth/whoami", nil); err != nil {
+		return nil, err
+	}
+	data, err := c.body()
+	if err != nil {
+		return nil, err
+	}
+	return readSLA(data)
 }
 
 // whereNot says where JSON is none.

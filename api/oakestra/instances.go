@@ -172,7 +172,7 @@ func (c *call) addLogs(shown *service, running []wire.Instance) {
 			return
 		}
 		path := "/v1/instances/" + url.PathEscape(string(one.ID)) + "/logs?tail=" + strconv.Itoa(loggedLines)
-		lines, err := sendRaw(&call{c.h, c.r.WithContext(ctx)}, http.MethodGet, path, nil)
+		lines, err := sendRaw(&call{c.h, c.w, c.r.WithContext(ctx)}, http.MethodGet, path, nil)
 		if err != nil {
 			continue
 		}

@@ -67,7 +67,7 @@ func New(opt Options) *Handler {
 		"/":                                          (*call).unknown,
 	} {
 		serve := func(w http.ResponseWriter, r *http.Request) {
-			out, err := answer(&call{handler, r})
+			out, err := answer(&call{handler, w, r})
 			if err != nil {
 				refuse(w, err)
 				return

@@ -212,11 +212,7 @@ func (c *call) getService() (any, error) {
 
 // addServices adds the services of an SLA to the application whose ID it has.
 func (c *call) addServices() (any, error) {
-	data, err := c.body()
-	if err != nil {
-		return nil, err
-	}
-	list, err := readSLA(data)
+	list, err := c.sla()
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,27 @@ import (
 	"skerry.dev/skerry/spec"
 )
 
-// maxApplications bounds the applications of an SLA.
-const maxApplications = 64
+// Bounds of an SLA: converting it takes computing for each application, and looks for the line of each value.
+const (
+	maxApplications = 64
+	maxValues       = 20_000
+)
+
+// values counts the values in one.
+func values(in any) int {
+	sum := 1
+	switch in := in.(type) {
+	case map[string]any:
+		for _, v := range in {
+			sum += values(v)
+		}
+	case []any:
+		for _, v := range in {
+			sum += values(v)
+		}
+	}
+	return sum
+}
 
 // converted is an application of an SLA.
 type converted struct {
@@ -33,6 +52,10 @@ func readSLA(data []byte) ([]converted, error) {
 	if err := dec.Decode(&sla); err != nil {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "the SLA is not an object")
 	}
+	if n := values(sla); n > maxValues {
+		return nil, skerry.Errorf(skerry.CodeTooLarge, "the SLA has %d values; at most %d are allowed", n, maxValues).
+			WithHint("send its applications one by one")
+	}
 	list, _ := sla["applications"].([]any)
 	if len(list) == 0 || len(list) > maxApplications {
 		return nil, invalidSLA(skerry.Problem{Path: "applications",
@@ -40,6 +63,9 @@ func readSLA(data []byte) ([]converted, error) {
 	}
 	out := make([]converted, len(list))
 	for i, app := range list {
+		if i > 0 { // what is beside the applications was looked at with the first
+			sla = map[string]any{"sla_version": sla["sla_version"]}
+		}
 		sla["applications"] = []any{app}
 		text, err := json.Marshal(sla)
 		if err != nil {
