@@ -103,9 +103,12 @@ func (c *call) startInstance() (any, error) {
 	if described := app.Manifest.Spec.Service(key.Service); described != nil && described.Replicas != nil {
 		wanted = *described.Replicas
 	}
-	if service.Mode == spec.ModeService {
+	switch {
+	case service.Mode == spec.ModeService:
 		_, err = send[apps.Applied](c, http.MethodPut, at+"/scale", map[string]int{"replicas": wanted + 1})
-	} else if app.Deployed {
+	case service.Mode != spec.ModeJob:
+		err = skerry.Errorf(skerry.CodeUnsupported, "service %s runs in mode %s, in which instances are not started one by one", key, service.Mode)
+	case app.Deployed:
 		_, err = send[apps.Applied](c, http.MethodPost, at+"/restart", nil)
 	}
 	if err == nil && !app.Deployed {

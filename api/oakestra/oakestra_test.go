@@ -24,6 +24,7 @@ import (
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/root"
+	"skerry.dev/skerry/spec"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -383,6 +384,21 @@ func TestStartsAtTheSameTime(t *testing.T) {
 	list, err := w.root.Instances(t.Context())
 	if err != nil || len(list) != 9 { // with that of the job
 		t.Errorf("%d instances: %v", len(list), err)
+	}
+}
+
+// What was applied in Skerry's own terms is shown, and is not started in a way that it does not have.
+func TestOtherModes(t *testing.T) {
+	w := newWorld(t, oakestra.Options{})
+	app := spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "tide", Namespace: "test"},
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{{Name: "tables", Mode: spec.ModeCron, Cron: &spec.CronSpec{Schedule: "0 3 * * *"}}}}}
+	app.Spec.Services[0].Image = registry + "/tide:1"
+	if _, err := w.root.Do(t.Context(), apps.Apply{App: app}); err != nil {
+		t.Fatalf("apply it: %v", err)
+	}
+	w.login("ann", password)
+	if res := w.send("POST", "/api/service/"+w.id("tables")+"/instance", ""); res.Code != http.StatusNotImplemented {
+		t.Errorf("a run outside of the schedule: it is answered %d %s", res.Code, res.Body)
 	}
 }
 
