@@ -42,7 +42,7 @@ func DecodeManifest(contentType string, data []byte) (*spec.Application, error) 
 	}
 	switch kind {
 	case "application/json":
-		if err := checkKeys(data); err != nil {
+		if err := CheckKeys(data); err != nil {
 			return nil, err
 		}
 	case "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml":
@@ -101,8 +101,8 @@ func fromYAML(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// checkKeys refuses JSON objects that have a key twice.
-func checkKeys(data []byte) error {
+// CheckKeys refuses JSON objects that have a key twice.
+func CheckKeys(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	type level struct {
@@ -123,7 +123,7 @@ func checkKeys(data []byte) error {
 		if n := len(stack); n > 0 && stack[n-1].key {
 			if k, ok := t.(string); ok {
 				if stack[n-1].keys[k] {
-					return skerry.Errorf(skerry.CodeInvalid, "the manifest has the key %.80q twice in one object", k).WithHint("keep one of them")
+					return skerry.Errorf(skerry.CodeInvalid, "the key %.80q is there twice in one object", k).WithHint("keep one of them")
 				}
 				stack[n-1].keys[k] = true
 				stack[n-1].key = false
@@ -145,7 +145,7 @@ func checkKeys(data []byte) error {
 			value()
 		}
 		if len(stack) > 1000 {
-			return skerry.Errorf(skerry.CodeInvalid, "the manifest is nested too deeply")
+			return skerry.Errorf(skerry.CodeInvalid, "it is nested too deeply")
 		}
 	}
 }

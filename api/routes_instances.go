@@ -70,12 +70,16 @@ func (h *Handler) addInstances() {
 			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
 			return &answer[wire.Instance]{e.Instance}, err
 		})
+	type deleteIn struct {
+		InstancePath
+		Scale bool `query:"scale" doc:"Lower the number of its service's replicas by one instead of placing a new instance."`
+	}
 	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite,
 		Object: objInstance, Tag: "instances",
 		Summary: "End an instance. Its service then places a new one. To end an instance that no application owns, use end-orphan.",
 		Status:  http.StatusAccepted, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *InstancePath) (*none, error) {
-			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Actor: who.User})
+		func(ctx context.Context, who *auth.Principal, in *deleteIn) (*none, error) {
+			_, err := h.opt.Backend.Do(ctx, apps.DeleteInstance{ID: skerry.InstanceID(in.ID), Scale: in.Scale, Actor: who.User})
 			return nil, err
 		})
 	type migrateIn struct {

@@ -25,8 +25,10 @@ type Listen struct {
 	Names []string
 	// CertFile and KeyFile give another certificate (PEM). Both or none.
 	CertFile, KeyFile string
-	// Plain offers HTTP without TLS, which is refused on other than loopback addresses.
-	Plain bool
+	// Plain offers HTTP without TLS, which is refused on other than loopback addresses unless Insecure says that it is meant.
+	Plain, Insecure bool
+	// Front answers in place of the REST interface, on which it stands; nil: the interface itself answers.
+	Front http.Handler
 }
 
 // maxHeader bounds the header of a request in bytes.
@@ -56,7 +58,11 @@ func NewServer(h *Handler, l Listen) (*Server, error) {
 		return nil, errors.New("certificate and key require each other")
 	}
 	s := &Server{h: h, l: l, fresh: map[net.Conn]struct{}{}, idle: map[net.Conn]struct{}{}}
-	s.http = &http.Server{Handler: h, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+	var front http.Handler = h
+	if l.Front != nil {
+		front = l.Front
+	}
+	s.http = &http.Server{Handler: front, ConnState: s.connState, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),
 		// Terminals and forwards take a connection over, which HTTP/2 does not have.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
@@ -74,7 +80,7 @@ func (s *Server) Open() error {
 		return err
 	}
 	if s.l.Plain {
-		if a, ok := ln.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+		if a, ok := ln.Addr().(*net.TCPAddr); !s.l.Insecure && (!ok || !a.IP.IsLoopback()) {
 			ln.Close()
 			return fmt.Errorf("%s is not a loopback address; without TLS passwords would be readable on the network", s.l.Addr)
 		}

@@ -128,7 +128,8 @@ func outside(t *testing.T, what string, command ...string) {
 	if err == nil {
 		return
 	}
-	if regexp.MustCompile(`Could not resolve|Temporary failure resolving|Unable to connect|Could not connect|Network is unreachable`).Match(out) {
+	unreachable := `Could not resolve|Temporary failure|Failed to establish a new connection|Unable to connect|Could not connect|Network is unreachable`
+	if regexp.MustCompile(unreachable).Match(out) {
 		t.Skip(&testenv.Unsupported{What: what, Why: "its packages cannot be fetched: " + string(out[max(0, len(out)-300):])})
 	}
 	t.Fatalf("%s: %v\n%s", what, err, out[max(0, len(out)-2000):])

@@ -70,6 +70,9 @@ func movedSite(t *testing.T) (c *Core, p *placement, now time.Time) {
 	c.runs(now, p, &fx)
 	c.join(now, "x")
 	c.Step(now, CordonWorker{Name: "w", Reason: "it goes"})
+	if fx := c.Step(now, apps.DeleteInstance{ID: a.ID, Scale: true}); skerry.AsError(fx.Err).Code != skerry.CodeWrongTier || p.Worker != "w" {
+		t.Fatalf("the site has the root's service want one less: it is on %q: %v", p.Worker, fx.Err)
+	}
 	if fx := c.Step(now, apps.DeleteInstance{ID: a.ID}); fx.Err != nil || p.Worker != "x" {
 		t.Fatalf("it is on %q: %v", p.Worker, fx.Err)
 	}

@@ -202,6 +202,9 @@ func (in *intake) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.
 		return
 	}
 	switch {
+	case m.Scale:
+		fx.Err = skerry.Errorf(skerry.CodeWrongTier, "the root says how many instances of %s there are", m.ID).WithHint("repeat this at the root")
+		return
 	case p.Refused:
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "this site refused instance %q", m.ID).WithHint("delete it where its application is")
 		return

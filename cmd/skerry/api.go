@@ -24,6 +24,7 @@ type apiFlags struct {
 	plain       bool
 	openMetrics bool
 	oidc        string
+	oakestra    oakestraFlags
 
 	served string // URL, once it is served
 }
@@ -43,8 +44,8 @@ func (f *apiFlags) url() string { return f.served }
 
 // startAPI serves users of a role.
 func startAPI(ctx context.Context, svc *role.Service, b api.Backend, st store.Store, c node.Common, f *apiFlags) error {
-	if f.listen == "" {
-		return nil
+	if err := f.oakestra.check(f.listen); err != nil || f.listen == "" {
+		return err
 	}
 	provider, err := readOIDC(f.oidc)
 	if err != nil {
@@ -62,7 +63,7 @@ func startAPI(ctx context.Context, svc *role.Service, b api.Backend, st store.St
 	f.served = a.URL()
 	c.Log.Info("users are served", "role", b.Tier(), "url", f.served, "ca-pin", b.Authority().CAPin())
 	svc.Start("API", a.Run)
-	return nil
+	return f.oakestra.start(svc, a, c.Log)
 }
 
 // reachable makes an address to dial of one to listen on.

@@ -167,25 +167,12 @@ func placesFile(file string) func() (cluster.Places, error) {
 		return nil
 	}
 	return func() (p cluster.Places, err error) {
-		st, err := os.Stat(file)
-		if err == nil && runtime.GOOS != "windows" && st.Mode().Perm()&0o077 != 0 {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--snapshot-places %s: others may read it, and it has credentials", file).
-				WithHint("chmod 600 %s", file)
+		err = ownFile("--snapshot-places", file, &p)
+		if wrong := p.Problems(); err == nil && len(wrong) > 0 {
+			err = &skerry.Error{Code: skerry.CodeInvalid, Message: "the places for snapshots in " + file + " are not valid", Problems: wrong}
 		}
-		data, err := os.ReadFile(file)
 		if err != nil {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--snapshot-places: %w", err)
-		}
-		j, err := yaml.YAMLToJSONStrict(data)
-		if err != nil {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--snapshot-places %s: %w", file, err)
-		}
-		wrong := spec.DecodeStrict(j, &p)
-		if len(wrong) == 0 {
-			wrong = p.Problems()
-		}
-		if len(wrong) > 0 {
-			return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the places for snapshots in " + file + " are not valid", Problems: wrong}
+			return nil, err
 		}
 		return p, nil
 	}
@@ -196,25 +183,33 @@ func readOIDC(file string) (*auth.OIDCConfig, error) {
 	if file == "" {
 		return nil, nil
 	}
+	c := &auth.OIDCConfig{}
+	err := ownFile("--oidc", file, c)
+	if wrong := c.Problems(); err == nil && len(wrong) > 0 {
+		err = &skerry.Error{Code: skerry.CodeInvalid, Message: "the identity provider in " + file + " is not set up right", Problems: wrong}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ownFile reads the YAML of a file with secrets, which only its owner may read. Unknown fields are refused.
+func ownFile(flag, file string, into any) error {
 	st, err := os.Stat(file)
 	if err == nil && runtime.GOOS != "windows" && st.Mode().Perm()&0o077 != 0 {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--oidc %s: others may read it, and it has a secret", file).WithHint("chmod 600 %s", file)
+		return skerry.Errorf(skerry.CodeInvalid, "%s %s: others may read it, and it has secrets", flag, file).WithHint("chmod 600 %s", file)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--oidc: %w", err)
+		return skerry.Errorf(skerry.CodeInvalid, "%s: %w", flag, err)
 	}
 	j, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, skerry.Errorf(skerry.CodeInvalid, "--oidc %s: %w", file, err)
+		return skerry.Errorf(skerry.CodeInvalid, "%s %s: %w", flag, file, err)
 	}
-	c := &auth.OIDCConfig{}
-	wrong := spec.DecodeStrict(j, c)
-	if len(wrong) == 0 {
-		wrong = c.Problems()
+	if wrong := spec.DecodeStrict(j, into); len(wrong) > 0 {
+		return &skerry.Error{Code: skerry.CodeInvalid, Message: flag + " " + file + " is not valid", Problems: wrong}
 	}
-	if len(wrong) > 0 {
-		return nil, &skerry.Error{Code: skerry.CodeInvalid, Message: "the identity provider in " + file + " is not set up right", Problems: wrong}
-	}
-	return c, nil
+	return nil
 }

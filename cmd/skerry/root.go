@@ -61,6 +61,7 @@ keep running.`,
 	c.Add(cmd.Flags(), "root")
 	cmd.Flags().StringVar(&cfg.Server.Name, "name", "root", "name of the federation")
 	p.add(cmd.Flags(), rootLink, rootAPI)
+	p.api.oakestra.add(cmd.Flags())
 	cmd.Flags().StringVar(&cfg.Server.Amendments, "amendments", rootcore.AmendmentsLocal,
 		"which overrides, made at sites while the root was away, are adopted: own (those of services that run at that site only, and numbers of instances), all or none; the rest is kept for rollout undo")
 	cmd.Flags().DurationVar(&cfg.Server.KeepAlive, "keep-alive", link.DefaultKeepAlive,

@@ -75,6 +75,7 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 		"name of the client's context to add, along with NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.Join.Name, "name", "", "name of the worker (default the host name)")
 	f.shared.api.add(fs, "127.0.0.1:7480")
+	f.shared.api.oakestra.add(fs)
 	f.shared.addShared(fs)
 	f.worker.Add(fs)
 	f.logs.AddLog(fs)
@@ -107,6 +108,7 @@ func (f *upFlags) start(cmd *cobra.Command, svc *role.Service) error {
 	below.link = f.clusterLink
 	below.api.listen = f.clusterAPI
 	below.api.oidc = "" // it names the root's address
+	below.api.oakestra = oakestraFlags{}
 	clusterCfg := parents.ClusterConfig{Server: cluster.ServerOptions{MQTT: f.mqtt}}
 	if err := clusterConfig(&clusterCfg, &cf, &below, f.admission, f.plugins); err != nil {
 		return err

@@ -235,7 +235,9 @@ func (f *fields) cores(key, became string) skerry.MilliCPU {
 func (f *fields) nothingLike(why map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(f.m)) {
 		note := cmp.Or(why[key], f.misspelt(key), "Skerry has nothing like it")
-		if v, ok := f.take(key); ok && !empty(v) && !strings.HasPrefix(key, "x-") { // extensions, which nobody reads
+		v, ok := f.m[key]
+		delete(f.m, key)                                      // without take, or it would be a name that others are misspelt of
+		if ok && !empty(v) && !strings.HasPrefix(key, "x-") { // extensions, which nobody reads
 			f.refuse(key, "%s", note)
 		}
 	}

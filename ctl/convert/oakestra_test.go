@@ -94,6 +94,20 @@ func TestBadOakestra(t *testing.T) {
 	}
 }
 
+// A field that is not known is not what another one was meant to be.
+func TestMisspeltField(t *testing.T) {
+	result, err := Oakestra([]byte(`{"sla_version": "v2.0", "applications": [{"application_name": "a", "colour": 1, "colours": 1, "microservises": 1,
+		"microservices": [{"microservice_name": "one", "code": "x:1"}]}]}`), Options{})
+	if err != nil {
+		t.Fatalf("convert the SLA: %v", err)
+	}
+	for _, f := range result.Fields {
+		if f.Verdict == Refused && strings.Contains(f.Note, "did you mean") != (f.Path == "applications[0].microservises") {
+			t.Errorf("%s: %s", f.Path, f.Note)
+		}
+	}
+}
+
 // FuzzOakestra holds that no file ends the program, and that what is converted without a refusal is a manifest.
 func FuzzOakestra(f *testing.F) {
 	addFiles(f, "testdata/oakestra/*/sla.json")

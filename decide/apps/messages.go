@@ -52,8 +52,10 @@ type (
 		Volumes bool
 		Actor   string
 	}
+	// DeleteInstance ends an instance. Its service gets another one, or if Scale says so has one less from then on.
 	DeleteInstance struct {
 		ID    skerry.InstanceID
+		Scale bool
 		Actor string
 	}
 	// DecideOrphan adopts or ends an instance that runs and that the store does not know, or deletes what a worker keeps. Root and cluster
@@ -100,7 +102,11 @@ func (c *Controller) Handle(now time.Time, msg any) (wire.Effects, bool) {
 	case DeleteVolume:
 		fx, err = c.volumes.delete(now, m)
 	case DeleteInstance:
-		fx, err = c.deleteInstance(now, m.ID, m.Actor)
+		if m.Scale {
+			fx, err = c.editor.scaleAway(now, m.ID, m.Actor)
+		} else {
+			fx, err = c.deleteInstance(now, m.ID, m.Actor)
+		}
 	case PutOrg:
 		fx, err = c.putOrg(m.Org)
 	case DeleteOrg:

@@ -239,6 +239,31 @@ func (e *editor) scale(now time.Time, k skerry.ServiceKey, replicas int, actor s
 	return Applied{Key: k.App, Gen: a.Gen}, fx, nil
 }
 
+// scaleAway ends an instance, and has its service want one less: no other instance ends, or comes, because of that.
+func (e *editor) scaleAway(now time.Time, id skerry.InstanceID, actor string) (wire.Effects, error) {
+	i := e.inst[id]
+	if i == nil {
+		return wire.Effects{}, skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
+	}
+	if i.Stopping {
+		return wire.Effects{}, skerry.Errorf(skerry.CodeConflict, "instance %s is ending already", id)
+	}
+	_, s, err := e.service(i.Service)
+	if err != nil {
+		return wire.Effects{}, err
+	}
+	less := 0
+	if s.Replicas != nil { // else it is no service, which scale says
+		less = max(0, *s.Replicas-1)
+	}
+	_, fx, err := e.scale(now, i.Service, less, actor)
+	if err != nil {
+		return wire.Effects{}, err
+	}
+	e.stop(now, i, "scaled down by "+orNobody(actor), &fx)
+	return fx, nil
+}
+
 // restart asks for a restart of every instance of a service, one after the other; an empty service name means all. A service whose images
 // were looked up again, and mean something else now, is updated instead.
 func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error) {

@@ -5122,7 +5122,10 @@ export interface operations {
     };
     "delete-instance": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Lower the number of its service's replicas by one instead of placing a new instance. */
+                scale?: boolean;
+            };
             header?: never;
             path: {
                 id: string;
