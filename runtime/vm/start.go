@@ -63,13 +63,28 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 	if err != nil {
 		return runtime.Handle{}, err
 	}
+	var failed error // with a template
+	var template *template
 	for try := 1; ; try++ {
 		s, err := d.setup(spec, c, image)
 		if err != nil {
 			return runtime.Handle{}, err
 		}
+		if failed == nil && !d.base.IsCheck(spec.ID) { // what the self-test finds is how machines boot
+			template = d.templates.find(c, s, spec.Network != nil && spec.Network.NetNS != "")
+			s.Template = template
+		}
 		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s, image) })
-		if err == nil || !strings.Contains(err.Error(), foundNoClock) || try == mostTries {
+		d.templates.done(s.Template, err)
+		switch {
+		case err == nil:
+			if failed != nil {
+				d.templates.drop(template, failed)
+			}
+			return h, nil
+		case s.Template != nil && strings.Contains(err.Error(), templateFailed):
+			failed = err
+		case !strings.Contains(err.Error(), foundNoClock) || try == mostTries:
 			return h, err
 		}
 	}

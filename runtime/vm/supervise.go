@@ -33,6 +33,9 @@ func supervise(bundle string) int {
 	code, err := v.run()
 	if err != nil {
 		if v.tell != nil {
+			if m := v.machine; m != nil && m.Template != nil && !v.refused {
+				err = fmt.Errorf("%s: %w", templateFailed, err)
+			}
 			fmt.Fprint(v.tell, err)
 		} else {
 			fmt.Fprintf(os.Stderr, "vm-run: %v\n", err)
@@ -52,6 +55,7 @@ type vm struct {
 	session *session
 	ended   chan struct{} // closed when the machine has
 	maker   hypervisor    // nil until it has been started
+	refused bool          // by the guest, for something that the task asks for
 	machine *machine
 }
 
@@ -99,7 +103,7 @@ func (v *vm) run() (int, error) {
 				return 1, err
 			}
 		case f := <-v.session.failed:
-			if f.Field != "" {
+			if v.refused = f.Field != ""; v.refused {
 				return 1, fmt.Errorf("%s: %s", f.Field, f.Message)
 			}
 			return 1, errors.New(f.Message)
@@ -147,6 +151,7 @@ func (v *vm) configure() error {
 			return fmt.Errorf("resources: %w", err)
 		}
 	}
+	v.setup.Guest.Time = uint64(time.Now().UnixNano())
 	if err := v.session.send(wire.KindConfig, 0, wire.Encode(&v.setup.Guest)); err != nil {
 		return fmt.Errorf("speak with the guest: %w", err)
 	}
@@ -242,6 +247,9 @@ func (v *vm) start() (<-chan error, error) {
 			files = append(files, m.NIC.Tap)
 		}
 	}
+	if t := setup.Template; t != nil && t.NIC == (m.NIC != nil) {
+		m.Template = t
+	}
 	ended, err := v.spawn(maker, m)
 	if err != nil {
 		return nil, err
@@ -253,12 +261,12 @@ func (v *vm) start() (<-chan error, error) {
 
 // spawn starts the program that is the machine; the channel tells when it has ended.
 func (v *vm) spawn(maker hypervisor, m *machine) (<-chan error, error) {
-	m.User = v.nobody()
+	m.User, v.machine = v.nobody(), m
 	cmd, err := maker.command(m)
 	if err != nil {
 		return nil, err
 	}
-	v.maker, v.machine = maker, m
+	v.maker = maker
 	cmd.Stderr = v.console
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.User}
