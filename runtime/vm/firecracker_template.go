@@ -72,7 +72,7 @@ func (f *firecracker) makeTemplate(api *firecrackerAPI, t *template, ended <-cha
 	if err := api.do("PATCH", "/vm", object{"state": "Paused"}); err != nil {
 		return err
 	}
-	// Pages that the guest never touched are holes. Firecracker asks which they are by mincore(2), and does not see those that are swapped out.
+	// Pages that the guest never touched are holes. Firecracker finds them by mincore(2), for which those that are swapped out are such, too.
 	kind := "Diff"
 	if swaps() {
 		kind = "Full"

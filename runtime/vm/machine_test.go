@@ -195,7 +195,8 @@ func TestPinWithoutBalloon(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "boot"), 0o755), os.MkdirAll(modules, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	image, disk, own := filepath.Join(dir, "boot", "vmlinuz-6"), filepath.Join(modules, "virtio_blk.ko"), filepath.Join(modules, balloon+".ko.xz")
+	image := filepath.Join(dir, "boot", "vmlinuz-6")
+	disk, own := filepath.Join(modules, "virtio_blk.ko"), filepath.Join(modules, balloon+".ko.xz")
 	for _, file := range []string{image, disk, own} {
 		if err := os.WriteFile(file, []byte(filepath.Base(file)), 0o644); err != nil {
 			t.Fatal(err)

@@ -71,7 +71,9 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 			return runtime.Handle{}, err
 		}
 		if failed == nil && !d.base.IsCheck(spec.ID) { // what the self-test finds is how machines boot
-			template = d.templates.find(c, s, spec.Network != nil && spec.Network.NetNS != "")
+			// One whose writes to the disk are bounded would take too long to leave one.
+			leave := s.Rates.WriteBps == 0 && s.Rates.WriteIOPS == 0
+			template = d.templates.find(c, s, spec.Network != nil && spec.Network.NetNS != "", leave)
 			s.Template = template
 		}
 		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s, image) })

@@ -21,8 +21,8 @@ import (
 	"skerry.dev/skerry"
 )
 
-// A template is a guest of Firecracker's that has booted and knows nothing of any task yet, as a file: machines of the same shape begin with
-// a copy of it in place of booting. It is a directory "templates/HOST-SHAPE" of the state directory, and has:
+// A template is a guest of Firecracker's that has booted and has not been told anything of a task, as files. Machines of the same shape
+// begin with it in place of booting. It is a directory "templates/HOST-SHAPE" of the state directory, which has:
 const (
 	templateMemory  = "memory"  // the guest's, mapped by every machine that began with it; holes are zeroes
 	templateState   = "state"   // its processors and devices
@@ -95,12 +95,12 @@ func processorModel() string {
 	return strings.Join(out, "")
 }
 
-// find gives the template that a machine is to begin with, or that it is to leave; nil: it just boots.
-func (t *templates) find(c *choice, s *setup, nic bool) *template {
-	if c.firecracker == nil || !c.firecracker.clones() {
+// find gives the template that a machine is to begin with, or that it is to leave, if it may; nil: it just boots.
+func (t *templates) find(with *choice, machine *setup, nic, leave bool) *template {
+	if with.firecracker == nil || !with.firecracker.clones() {
 		return nil
 	}
-	host, shape := c.shape(s, nic)
+	host, shape := with.shape(machine, nic)
 	dir := filepath.Join(t.dir, host+"-"+shape)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *templates) find(c *choice, s *setup, nic bool) *template {
 	if os.Chtimes(dir, now, now) == nil { // the time of its last use
 		return &template{Dir: dir, NIC: nic}
 	}
-	if t.busy[filepath.Base(dir)] {
+	if t.busy[filepath.Base(dir)] || !leave {
 		return nil
 	}
 	work := filepath.Join(t.dir, making+filepath.Base(dir))
@@ -120,7 +120,7 @@ func (t *templates) find(c *choice, s *setup, nic bool) *template {
 	}
 	t.cutLocked(host, "")
 	var disk unix.Statfs_t
-	if err := unix.Statfs(work, &disk); err != nil || int64(disk.Bavail)*disk.Bsize < s.RAM+int64(templateLeft) {
+	if err := unix.Statfs(work, &disk); err != nil || int64(disk.Bavail)*disk.Bsize < machine.RAM+int64(templateLeft) {
 		_ = os.Remove(work)
 		return nil
 	}

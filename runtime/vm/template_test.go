@@ -35,19 +35,19 @@ PATCH /vm
 
 // TestTemplateIsMade boots a machine with nothing of the task's in it, waits for its init, and makes it the task's afterwards.
 func TestTemplateIsMade(t *testing.T) {
-	f, s, m := told(t)
-	m.Template = &template{Dir: t.TempDir(), New: true, NIC: true}
+	hypervisor, monitor, machine := told(t)
+	machine.Template = &template{Dir: t.TempDir(), New: true, NIC: true}
 	for _, name := range []string{templateMemory, templateState} {
-		if err := os.WriteFile(filepath.Join(m.Template.Dir, name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(machine.Template.Dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.called})
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: hypervisor.called})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.caller = &caller{l: l}
-	init, err := net.Dial("unix", f.called)
+	hypervisor.caller = &caller{l: listener}
+	init, err := net.Dial("unix", hypervisor.called)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestTemplateIsMade(t *testing.T) {
 	if err := wire.Write(init, wire.Frame{Kind: wire.KindHello, Data: []byte{wire.Version}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.tell(m, make(chan struct{})); err != nil {
+	if err := hypervisor.tell(machine, make(chan struct{})); err != nil {
 		t.Fatal(err)
 	}
 	want := `PUT /machine-config
@@ -78,62 +78,62 @@ PATCH /vm
 {"state":"Paused"}
 PUT /snapshot/create
 {"mem_file_path":"/memory","snapshot_path":"/state","snapshot_type":"Diff"}` + becomes
-	if got := strings.ReplaceAll(s.heard(), `"Full"`, `"Diff"`); got != want { // as there is swap here
+	if got := strings.ReplaceAll(monitor.heard(), `"Full"`, `"Diff"`); got != want { // as there is swap here
 		t.Errorf("got\n%s", got)
 	}
 	if _, err := io.ReadAll(init); err != nil {
 		t.Errorf("the first call is not hung up: %v", err)
 	}
-	if outcome, err := os.ReadFile(filepath.Join(m.Template.Dir, templateOutcome)); err != nil || len(outcome) > 0 {
+	if outcome, err := os.ReadFile(filepath.Join(machine.Template.Dir, templateOutcome)); err != nil || len(outcome) > 0 {
 		t.Errorf("the outcome is %q, %v", outcome, err)
 	}
 	for _, name := range []string{templateMemory, templateState} { // a machine's user could read them, and not write
-		if st, err := os.Stat(filepath.Join(m.Template.Dir, name)); err != nil || st.Mode().Perm() != 0o644 {
+		if st, err := os.Stat(filepath.Join(machine.Template.Dir, name)); err != nil || st.Mode().Perm() != 0o644 {
 			t.Errorf("%s is %v, %v", name, st.Mode(), err)
 		}
 	}
 	// The guest calls again, and is served.
-	again, err := net.Dial("unix", f.called)
+	again, err := net.Dial("unix", hypervisor.called)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
 	go func() { _, _ = io.WriteString(again, "hello") }()
 	b := make([]byte, 5)
-	if _, err := io.ReadFull(f.caller, b); err != nil || string(b) != "hello" {
+	if _, err := io.ReadFull(hypervisor.caller, b); err != nil || string(b) != "hello" {
 		t.Errorf("it says %q, %v", b, err)
 	}
 }
 
 // TestTemplateIsNotMade has a machine go on of which there can be none, and end where it does not boot.
 func TestTemplateIsNotMade(t *testing.T) {
-	f, s, m := told(t)
-	m.Template = &template{Dir: filepath.Join(t.TempDir(), "gone"), New: true, NIC: true}
-	if err := m.Template.seal(nil); err == nil {
+	hypervisor, monitor, machine := told(t)
+	machine.Template = &template{Dir: filepath.Join(t.TempDir(), "gone"), New: true, NIC: true}
+	if err := machine.Template.seal(nil); err == nil {
 		t.Error("the outcome was written to where nothing is")
 	}
-	if err := os.Mkdir(m.Template.Dir, 0o700); err != nil {
+	if err := os.Mkdir(machine.Template.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Template.seal(errors.New("no space")); err != nil {
+	if err := machine.Template.seal(errors.New("no space")); err != nil {
 		t.Fatal(err)
 	}
-	if outcome, _ := os.ReadFile(filepath.Join(m.Template.Dir, templateOutcome)); string(outcome) != "no space" {
+	if outcome, _ := os.ReadFile(filepath.Join(machine.Template.Dir, templateOutcome)); string(outcome) != "no space" {
 		t.Errorf("the outcome is %q", outcome)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.called})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: hypervisor.called})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.caller = &caller{l: l}
+	hypervisor.caller = &caller{l: l}
 	ended := make(chan struct{})
 	time.AfterFunc(0, func() {
-		for !strings.Contains(s.heard(), "InstanceStart") {
+		for !strings.Contains(monitor.heard(), "InstanceStart") {
 			time.Sleep(time.Millisecond)
 		}
 		close(ended)
 	})
-	if err := f.tell(m, ended); err == nil || !strings.Contains(err.Error(), "its guest did not call") {
+	if err := hypervisor.tell(machine, ended); err == nil || !strings.Contains(err.Error(), "its guest did not call") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -167,51 +167,54 @@ func TestTemplates(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
 	ts := newTemplates(dir, slog.New(slog.NewTextHandler(&log, nil)))
-	c := &choice{firecracker: &firecrackerProgram{Path: "/opt/firecracker", Version: "1.16.1"}, kernel: kernel{Digest: "k"}}
+	with := &choice{firecracker: &firecrackerProgram{Path: "/opt/firecracker", Version: "1.16.1"}, kernel: kernel{Digest: "k"}}
 	small, large := &setup{RAM: int64(skerry.MiB), CPUs: 1}, &setup{RAM: 2 * int64(skerry.MiB), CPUs: 1}
-	if u := ts.find(&choice{}, small, true); u != nil {
+	if u := ts.find(&choice{}, small, true, true); u != nil {
 		t.Errorf("a machine of QEMU's has %+v", u)
 	}
-	older := *c
+	older := *with
 	older.firecracker = &firecrackerProgram{Path: "/opt/firecracker", Version: "1.16.0"}
-	if u := ts.find(&older, small, true); u != nil {
+	if u := ts.find(&older, small, true, true); u != nil {
 		t.Errorf("an older release has %+v", u)
 	}
-	first := ts.find(c, small, true)
+	if u := ts.find(with, small, true, false); u != nil {
+		t.Errorf("one that may not leave any has %+v", u)
+	}
+	first := ts.find(with, small, true, true)
 	if first == nil || !first.New || !first.NIC {
 		t.Fatalf("the first has %+v", first)
 	}
-	if u := ts.find(c, small, true); u != nil {
+	if u := ts.find(with, small, true, true); u != nil {
 		t.Errorf("a second one, meanwhile, has %+v", u)
 	}
 	leave(t, first, "")
 	ts.done(first, nil)
-	again := ts.find(c, small, true)
+	again := ts.find(with, small, true, false)
 	if again == nil || again.New {
 		t.Fatalf("the next has %+v", again)
 	}
 	if entries, _ := os.ReadDir(again.Dir); len(entries) != 2 {
 		t.Errorf("it is made of %v", entries)
 	}
-	for what, u := range map[string]*template{"memory": ts.find(c, large, true), "a network": ts.find(c, small, false)} {
+	for what, u := range map[string]*template{"memory": ts.find(with, large, true, true), "a network": ts.find(with, small, false, true)} {
 		if u == nil || !u.New || u.Dir == again.Dir {
 			t.Errorf("one with other %s has %+v", what, u)
 		}
 		ts.done(u, errors.New("args[0]: no such file")) // a fault of the task's
 	}
-	if u := ts.find(c, large, true); u == nil || !u.New {
+	if u := ts.find(with, large, true, true); u == nil || !u.New {
 		t.Errorf("the next of them has %+v", u)
 	} else {
 		leave(t, u, "no \x1b[2Jspace")
 		ts.done(u, nil)
 	}
-	if u := ts.find(c, large, true); u != nil {
+	if u := ts.find(with, large, true, true); u != nil {
 		t.Errorf("it is tried again: %+v", u)
 	}
 	// Another kernel's is not used, and those of this one go: what booted with it does not boot any more.
-	other := *c
+	other := *with
 	other.kernel.Digest = "l"
-	if u := ts.find(&other, small, true); u == nil || !u.New {
+	if u := ts.find(&other, small, true, true); u == nil || !u.New {
 		t.Errorf("another kernel has %+v", u)
 	}
 	if _, err := os.Stat(again.Dir); err == nil {
@@ -236,13 +239,13 @@ func TestTemplateIsGivenUp(t *testing.T) {
 	ts := newTemplates(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
 	c := &choice{firecracker: &firecrackerProgram{Path: "/opt/firecracker", Version: "1.17.0-dev"}, kernel: kernel{Digest: "k"}}
 	s := &setup{RAM: int64(skerry.MiB), CPUs: 1}
-	u := ts.find(c, s, false)
+	u := ts.find(c, s, false, true)
 	leave(t, u, "")
 	ts.done(u, nil)
 	for range 2 { // two that used it at once
 		ts.drop(&template{Dir: filepath.Join(ts.dir, u.name())}, errors.New("bad checksum"))
 	}
-	if u := ts.find(c, s, false); u != nil {
+	if u := ts.find(c, s, false, true); u != nil {
 		t.Errorf("the next has %+v", u)
 	}
 	if left, _ := os.ReadDir(ts.dir); len(left) > 0 {

@@ -65,8 +65,8 @@ func run() error {
 	return g.serve(&c.Process)
 }
 
-// orders calls the host and waits for what it says first. A socket is cut when the machine becomes a template of others: each of these, and
-// this one, then calls anew. A host that is not there any more ends the machine, by openLink.
+// orders calls the host and waits for what it says first. When a template is made of the machine, the call is cut: this machine, and each
+// that begins with the template, then calls again. If the host is not there any more, openLink gives up and the machine ends.
 func orders() (*link, wire.Frame, error) {
 	for {
 		host, err := openLink()
@@ -149,7 +149,7 @@ func pause() {
 }
 
 // findDisk waits for the disk whose file system has a label. Not every hypervisor lets a disk have a serial number. In a machine that began
-// as a template's, the kernel hears of the disk's size a little later.
+// with a template, the kernel hears of the disk's size a little later.
 func findDisk(label string) (string, error) {
 	const sector = 512
 	for range 1000 {

@@ -68,8 +68,8 @@ func openAt(dir int, name string) (int, error) {
 	return syscall.Openat(dir, name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 }
 
-// seed gives the kernel's random numbers a start, and has it take that at once: a machine that has just been made has nothing to draw from,
-// and one that began as a template's would draw what the others do.
+// seed gives the kernel's random numbers a start, and has them begin there at once: a machine that has just been made has nothing to draw
+// from, and one that began with a template would draw what others do.
 func seed(s string) error {
 	const words = 64
 	var pool struct {
@@ -90,7 +90,7 @@ func seed(s string) error {
 	return ioctl(fd, reseed, nil)
 }
 
-// setClock sets the time of day: a machine that began as a template's has that of the template, and not every machine has a clock to boot by.
+// setClock sets the time of day: a machine that began with a template has the template's.
 func setClock(nanoseconds uint64) error {
 	now := syscall.NsecToTimeval(int64(nanoseconds))
 	return syscall.Settimeofday(&now)
