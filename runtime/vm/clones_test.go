@@ -256,8 +256,10 @@ func (c *clones) getsMemoryBack(machine *clone) {
 		c.t.Fatal(err)
 	}
 	const least = 64 * skerry.MiB
-	for c.resident(machine) > before-least {
-		time.Sleep(100 * time.Millisecond) // it says when it looks, not when the guest must have reported
+	for deadline := time.Now().Add(10 * time.Minute); c.resident(machine) > before-least; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s had %s, and has %s", machine.h.ID, before, c.resident(machine))
+		}
 	}
 	c.t.Logf("%s: it had %s, and has %s", machine.h.ID, before, c.resident(machine))
 }

@@ -30,7 +30,8 @@ type firecrackerProgram struct {
 //
 //	vm-run ── jailer, which becomes firecracker: a user, a root directory and mounts of its own, in the task's control group
 //	   └── jail/firecracker/m/root/ ── run/firecracker.socket (its API), vsock_1024 (our init comes here), log (a pipe)
-//	                                   kernel, initrd, skerry_root, skerry_scratch: mounted there, so nothing is copied
+//	                                   kernel, initrd, skerry_root, skerry_scratch: mounted there, so nothing is copied;
+//	                                   memory, state: the same, of a template; blank
 //
 // The jail is in memory, in vm-run's own mounts: it ends with the machine however that ends, a Firecracker that was taken over cannot fill
 // the disk, and the task's directory may be where devices and programs are forbidden.

@@ -84,7 +84,7 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 				d.templates.drop(template, failed)
 			}
 			return h, nil
-		case s.Template != nil && strings.Contains(err.Error(), templateFailed):
+		case s.Template != nil && ctx.Err() == nil && mayBeTemplate(err):
 			failed = err
 		case !strings.Contains(err.Error(), foundNoClock) || try == mostTries:
 			return h, err
@@ -97,6 +97,12 @@ const (
 	mostTries    = 3
 	foundNoClock = "the guest's kernel found no clock: this machine gave the emulator no processor while it looked"
 )
+
+// mayBeTemplate says whether a machine with a template may start without one: nothing was wrong with what its task asks for.
+func mayBeTemplate(err error) bool {
+	refused, ok := errors.AsType[*runtime.StartError](err)
+	return !ok || refused.Field == ""
+}
 
 func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spec, s *setup, image string) error {
 	r, g := spec.Resources, task.Group()

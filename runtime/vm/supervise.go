@@ -33,9 +33,6 @@ func supervise(bundle string) int {
 	code, err := v.run()
 	if err != nil {
 		if v.tell != nil {
-			if m := v.machine; m != nil && m.Template != nil && !v.refused {
-				err = fmt.Errorf("%s: %w", templateFailed, err)
-			}
 			fmt.Fprint(v.tell, err)
 		} else {
 			fmt.Fprintf(os.Stderr, "vm-run: %v\n", err)
@@ -55,7 +52,6 @@ type vm struct {
 	session *session
 	ended   chan struct{} // closed when the machine has
 	maker   hypervisor    // nil until it has been started
-	refused bool          // by the guest, for something that the task asks for
 	machine *machine
 }
 
@@ -103,7 +99,7 @@ func (v *vm) run() (int, error) {
 				return 1, err
 			}
 		case f := <-v.session.failed:
-			if v.refused = f.Field != ""; v.refused {
+			if f.Field != "" {
 				return 1, fmt.Errorf("%s: %s", f.Field, f.Message)
 			}
 			return 1, errors.New(f.Message)
@@ -261,12 +257,12 @@ func (v *vm) start() (<-chan error, error) {
 
 // spawn starts the program that is the machine; the channel tells when it has ended.
 func (v *vm) spawn(maker hypervisor, m *machine) (<-chan error, error) {
-	m.User, v.machine = v.nobody(), m
+	m.User = v.nobody()
 	cmd, err := maker.command(m)
 	if err != nil {
 		return nil, err
 	}
-	v.maker = maker
+	v.maker, v.machine = maker, m
 	cmd.Stderr = v.console
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.User}

@@ -36,9 +36,6 @@ type template struct {
 	NIC bool // it has a network card
 }
 
-// templateFailed begins what vm-run says of a machine that uses a template and did not get as far as its program.
-const templateFailed = "by a template"
-
 // templateSpace is the most that templates take of the disk; templateLeft is what must be left of that beside one that is made.
 const (
 	templateSpace = 2 * skerry.GiB

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/runtime/internal/monitor"
 	"skerry.dev/skerry/runtime/vm/wire"
 )
 
@@ -35,7 +37,7 @@ PATCH /vm
 
 // TestTemplateIsMade boots a machine with nothing of the task's in it, waits for its init, and makes it the task's afterwards.
 func TestTemplateIsMade(t *testing.T) {
-	hypervisor, monitor, machine := told(t)
+	hypervisor, api, machine := told(t)
 	machine.Template = &template{Dir: t.TempDir(), New: true, NIC: true}
 	for _, name := range []string{templateMemory, templateState} {
 		if err := os.WriteFile(filepath.Join(machine.Template.Dir, name), nil, 0o600); err != nil {
@@ -78,7 +80,7 @@ PATCH /vm
 {"state":"Paused"}
 PUT /snapshot/create
 {"mem_file_path":"/memory","snapshot_path":"/state","snapshot_type":"Diff"}` + becomes
-	if got := strings.ReplaceAll(monitor.heard(), `"Full"`, `"Diff"`); got != want { // as there is swap here
+	if got := strings.ReplaceAll(api.heard(), `"Full"`, `"Diff"`); got != want { // as there is swap here
 		t.Errorf("got\n%s", got)
 	}
 	if _, err := io.ReadAll(init); err != nil {
@@ -107,7 +109,7 @@ PUT /snapshot/create
 
 // TestTemplateIsNotMade has a machine go on of which there can be none, and end where it does not boot.
 func TestTemplateIsNotMade(t *testing.T) {
-	hypervisor, monitor, machine := told(t)
+	hypervisor, api, machine := told(t)
 	machine.Template = &template{Dir: filepath.Join(t.TempDir(), "gone"), New: true, NIC: true}
 	if err := machine.Template.seal(nil); err == nil {
 		t.Error("the outcome was written to where nothing is")
@@ -128,7 +130,7 @@ func TestTemplateIsNotMade(t *testing.T) {
 	hypervisor.caller = &caller{l: l}
 	ended := make(chan struct{})
 	time.AfterFunc(0, func() {
-		for !strings.Contains(monitor.heard(), "InstanceStart") {
+		for !strings.Contains(api.heard(), "InstanceStart") {
 			time.Sleep(time.Millisecond)
 		}
 		close(ended)
@@ -253,6 +255,26 @@ func TestTemplateIsGivenUp(t *testing.T) {
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "bad checksum") {
 		t.Errorf("the log says\n%s", text)
+	}
+}
+
+// TestFaultsOfTemplates: only what nobody asked for is tried again without one.
+func TestFaultsOfTemplates(t *testing.T) {
+	task := runtime.Spec{Args: []string{"/server"}}
+	for said, may := range map[string]bool{
+		"set up the machine: /snapshot/load: the checksum does not match": true,
+		"the guest said nothing for 1m0s":                                 true,
+		"vm-run ended without a word":                                     true,
+		"args[0]: /server: no such file or directory":                     false,
+		"network: another machine has the instance's network":             false,
+		"mounts[0].target: file exists":                                   false,
+	} {
+		if got := mayBeTemplate(explain(task, &monitor.CreateError{Message: said})); got != may {
+			t.Errorf("%q: %v", said, got)
+		}
+	}
+	if !mayBeTemplate(errors.New("conmon ended")) {
+		t.Error("an error without a field is the task's")
 	}
 }
 
