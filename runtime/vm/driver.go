@@ -101,6 +101,7 @@ func Monitors() []string {
 type choice struct {
 	accel     string
 	qemu      string // empty: it is not used
+	qemuIs    string // its name and version
 	fileShare string
 	kernel    kernel
 	// firecracker is nil where it is not used; vmlinux is the kernel as it takes it.
@@ -108,6 +109,17 @@ type choice struct {
 	vmlinux     string
 	// cloudHypervisor is nil where it is not used.
 	cloudHypervisor *cloudHypervisorProgram
+}
+
+// monitor is what runs a machine, for people.
+func (c *choice) monitor() string {
+	switch {
+	case c.firecracker != nil:
+		return "Firecracker " + c.firecracker.Version
+	case c.cloudHypervisor != nil:
+		return "Cloud Hypervisor " + c.cloudHypervisor.Version
+	}
+	return strings.Replace(c.qemuIs, " emulator version", "", 1)
 }
 
 // New opens the state directory and adopts the tasks in it.

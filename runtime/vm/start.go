@@ -76,7 +76,10 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 			template = d.templates.find(c, s, spec.Network != nil && spec.Network.NetNS != "", leave)
 			s.Template = template
 		}
-		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s, image) })
+		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error {
+			t.Update(func(r *monitor.Record) { r.Handle.Monitor = c.monitor() })
+			return d.bring(ctx, t, spec, s, image)
+		})
 		d.templates.done(s.Template, err)
 		switch {
 		case err == nil:

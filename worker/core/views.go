@@ -38,7 +38,8 @@ func (c *Core) Views() []wire.Instance {
 			State: o.State, Phase: o.Phase, Reason: o.Reason,
 			Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports,
 			Fence:     i.A.Fence,
-			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest, Resources: i.A.Spec.Resources}
+			CreatedAt: o.StartedAt, StartedAt: o.StartedAt, Stopping: i.Ending, Digest: o.Digest, Monitor: o.Monitor,
+			Resources: i.A.Spec.Resources}
 		if q, ok := c.reports.usage.Instances[id]; ok {
 			v.QoS = &q
 		}
