@@ -160,7 +160,7 @@ func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	if err := errors.Join(f.lay(m), f.pipe(uid)); err != nil {
+	if err := errors.Join(f.lay(m.Template, uid), f.pipe(uid)); err != nil {
 		return nil, err
 	}
 	if f.called != "" {
@@ -238,18 +238,16 @@ func (f *firecracker) tell(m *machine, ended <-chan struct{}) error {
 	}
 	defer conn.Close()
 	api := newFirecrackerAPI(conn)
-	t := m.Template
-	begin := f.boot(m)
-	if t != nil && !t.New {
-		begin = []apiRequest{f.load()}
+	if m.Template == nil {
+		return api.all(f.boot(m))
 	}
-	if err := api.all(begin); err != nil || t == nil {
+	if m.Template.New {
+		err = f.makeTemplate(api, m, ended)
+	} else {
+		err = f.load(api)
+	}
+	if err != nil {
 		return err
-	}
-	if t.New {
-		if err := f.makeTemplate(api, t, ended); err != nil {
-			return err
-		}
 	}
 	return api.all(f.become(m))
 }

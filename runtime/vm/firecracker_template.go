@@ -22,12 +22,10 @@ func (p *firecrackerProgram) clones() bool { return p.atLeast(1, 16, 1) }
 const jailBlank = "blank"
 
 // lay puts in the jail what a template is made of, or is made to. Without one it does nothing.
-func (f *firecracker) lay(m *machine) error {
-	t := m.Template
-	if t == nil {
+func (f *firecracker) lay(of *template, uid int) error {
+	if of == nil {
 		return nil
 	}
-	uid := int(m.User.Uid)
 	blank := filepath.Join(f.root(), jailBlank)
 	const size = 4096
 	if err := errors.Join(os.WriteFile(blank, make([]byte, size), 0o600), os.Chown(blank, uid, uid)); err != nil {
@@ -35,17 +33,17 @@ func (f *firecracker) lay(m *machine) error {
 	}
 	for _, name := range []string{templateMemory, templateState} {
 		flags := os.O_RDONLY
-		if t.New {
+		if of.New {
 			flags = os.O_RDWR | os.O_CREATE | os.O_TRUNC
 		}
-		file, err := os.OpenFile(filepath.Join(t.Dir, name), flags, 0o600)
+		file, err := os.OpenFile(filepath.Join(of.Dir, name), flags, 0o600)
 		if err != nil {
 			return err
 		}
-		if t.New {
+		if of.New {
 			err = file.Chown(uid, uid)
 		}
-		err = errors.Join(err, f.give(name, file, !t.New))
+		err = errors.Join(err, f.give(name, file, !of.New))
 		file.Close()
 		if err != nil {
 			return err
@@ -55,15 +53,18 @@ func (f *firecracker) lay(m *machine) error {
 }
 
 // load has a machine begin with a template. It stands still.
-func (f *firecracker) load() apiRequest {
-	return apiRequest{"PUT", "/snapshot/load", object{
+func (f *firecracker) load(api *firecrackerAPI) error {
+	return api.do("PUT", "/snapshot/load", object{
 		"snapshot_path": "/" + templateState, "mem_backend": object{"backend_type": "File", "backend_path": "/" + templateMemory},
-	}}
+	})
 }
 
-// makeTemplate makes one of a machine that has booted with blank disks. Its init has called, and waits: it has been told nothing. Where
-// that fails the machine goes on all the same. It stands still.
-func (f *firecracker) makeTemplate(api *firecrackerAPI, t *template, ended <-chan struct{}) error {
+// makeTemplate boots a machine with blank disks, and makes a template of it when its init has called and waits: it has been told nothing.
+// Where only that fails, the machine can go on. It stands still.
+func (f *firecracker) makeTemplate(api *firecrackerAPI, of *machine, ended <-chan struct{}) error {
+	if err := api.all(f.boot(of)); err != nil {
+		return err
+	}
 	call, err := f.firstCall(ended)
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (f *firecracker) makeTemplate(api *firecrackerAPI, t *template, ended <-cha
 	err = api.do("PUT", "/snapshot/create", object{
 		"snapshot_type": kind, "snapshot_path": "/" + templateState, "mem_file_path": "/" + templateMemory,
 	})
-	return t.seal(err)
+	return of.Template.seal(err)
 }
 
 // swaps says whether the host may have written memory to a disk.
@@ -113,17 +114,17 @@ func (t *template) seal(outcome error) error {
 func (f *firecracker) firstCall(ended <-chan struct{}) (net.Conn, error) {
 	done := make(chan struct{})
 	defer close(done)
-	l := f.caller.l
+	listener := f.caller.l
 	go func() {
 		select {
 		case <-ended:
-			l.Close()
+			listener.Close()
 		case <-done:
 		}
 	}()
-	_ = l.SetDeadline(time.Now().Add(f.patience))
-	conn, err := l.Accept()
-	_ = l.SetDeadline(time.Time{})
+	_ = listener.SetDeadline(time.Now().Add(f.patience))
+	conn, err := listener.Accept()
+	_ = listener.SetDeadline(time.Time{})
 	if err != nil {
 		return nil, fmt.Errorf("its guest did not call: %w", err)
 	}

@@ -66,28 +66,28 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 	var failed error // with a template
 	var template *template
 	for try := 1; ; try++ {
-		s, err := d.setup(spec, c, image)
+		made, err := d.setup(spec, c, image)
 		if err != nil {
 			return runtime.Handle{}, err
 		}
 		if failed == nil && !d.base.IsCheck(spec.ID) { // what the self-test finds is how machines boot
 			// One whose writes to the disk are bounded would take too long to leave one.
-			leave := s.Rates.WriteBps == 0 && s.Rates.WriteIOPS == 0
-			template = d.templates.find(c, s, spec.Network != nil && spec.Network.NetNS != "", leave)
-			s.Template = template
+			leave := made.Rates.WriteBps == 0 && made.Rates.WriteIOPS == 0
+			template = d.templates.find(c, made, spec.Network != nil && spec.Network.NetNS != "", leave)
+			made.Template = template
 		}
 		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error {
 			t.Update(func(r *monitor.Record) { r.Handle.Monitor = c.monitor() })
-			return d.bring(ctx, t, spec, s, image)
+			return d.bring(ctx, t, spec, made, image)
 		})
-		d.templates.done(s.Template, err)
+		d.templates.done(made.Template, err)
 		switch {
 		case err == nil:
 			if failed != nil {
 				d.templates.drop(template, failed)
 			}
 			return h, nil
-		case s.Template != nil && ctx.Err() == nil && mayBeTemplate(err):
+		case made.Template != nil && ctx.Err() == nil && mayBeTemplate(err):
 			failed = err
 		case !strings.Contains(err.Error(), foundNoClock) || try == mostTries:
 			return h, err

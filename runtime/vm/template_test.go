@@ -81,7 +81,7 @@ PATCH /vm
 PUT /snapshot/create
 {"mem_file_path":"/memory","snapshot_path":"/state","snapshot_type":"Diff"}` + becomes
 	if got := strings.ReplaceAll(api.heard(), `"Full"`, `"Diff"`); got != want { // as there is swap here
-		t.Errorf("got\n%s", got)
+		t.Errorf("it was told\n%s", got)
 	}
 	if _, err := io.ReadAll(init); err != nil {
 		t.Errorf("the first call is not hung up: %v", err)
@@ -150,7 +150,7 @@ func TestTemplateIsLoaded(t *testing.T) {
 	want := `PUT /snapshot/load
 {"mem_backend":{"backend_path":"/memory","backend_type":"File"},"snapshot_path":"/state"}` + becomes
 	if got := s.heard(); got != want {
-		t.Errorf("got\n%s", got)
+		t.Errorf("it was told\n%s", got)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestFaultsOfTemplates(t *testing.T) {
 		"mounts[0].target: file exists":                                   false,
 	} {
 		if got := mayBeTemplate(explain(task, &monitor.CreateError{Message: said})); got != may {
-			t.Errorf("%q: %v", said, got)
+			t.Errorf("after %q it is tried without a template: %v", said, got)
 		}
 	}
 	if !mayBeTemplate(errors.New("conmon ended")) {
