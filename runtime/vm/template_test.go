@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/monitor"
+	"skerry.dev/skerry/runtime/runtimetest"
 	"skerry.dev/skerry/runtime/vm/wire"
 )
 
@@ -255,6 +256,40 @@ func TestTemplateIsGivenUp(t *testing.T) {
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "bad checksum") {
 		t.Errorf("the log says\n%s", text)
+	}
+}
+
+// TestTemplatesAreRemoved when a worker leaves its machine, and when it runs machines on something else.
+func TestTemplatesAreRemoved(t *testing.T) {
+	for name, c := range map[string]struct {
+		monitor string
+		leaves  bool
+		kept    bool
+	}{
+		"a worker that stays":          {MonitorAuto, false, true},
+		"one that leaves":              {MonitorFirecracker, true, false},
+		"one that does not use it now": {MonitorQEMU, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			left := filepath.Join(dir, "templates", "host-shape")
+			if err := os.MkdirAll(left, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			d, err := New(Options{Dir: dir, Command: []string{"/bin/true"}, CgroupParent: runtimetest.CgroupParent(), Monitor: c.monitor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if c.leaves {
+				if err := d.CleanUp(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := os.Stat(left); (err == nil) != c.kept {
+				t.Errorf("the template is there: %v", err)
+			}
+		})
 	}
 }
 
