@@ -117,7 +117,7 @@ func (t *templates) find(with *choice, machine *setup, nic, leave bool) *templat
 	}
 	t.cutLocked(host, "")
 	var disk unix.Statfs_t
-	if err := unix.Statfs(work, &disk); err != nil || int64(disk.Bavail)*disk.Bsize < machine.RAM+int64(templateLeft) {
+	if err := unix.Statfs(work, &disk); err != nil || int64(disk.Bavail)*int64(disk.Bsize) < machine.RAM+int64(templateLeft) {
 		_ = os.Remove(work)
 		return nil
 	}
