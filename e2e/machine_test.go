@@ -41,6 +41,9 @@ func TestMachine(t *testing.T) {
 	if i.Runtime != spec.RuntimeMicroVM {
 		t.Errorf("it runs in %s", i.Runtime)
 	}
+	if !strings.HasPrefix(i.Monitor, "QEMU ") {
+		t.Errorf("its machine is run by %q", i.Monitor)
+	}
 	answers := func() bool {
 		list, err := s.Cluster.Instances(t.Context())
 		if err != nil || len(list) != 1 || len(list[0].Ports) != 1 {

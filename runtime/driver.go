@@ -61,6 +61,8 @@ type Handle struct {
 	PID     int               `json:"pid,omitempty"`
 	Started time.Time         `json:"started"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	// Monitor is the program, with its version, that runs the task's machine; empty: it has none, or it is not known.
+	Monitor string `json:"monitor,omitempty"`
 }
 
 // Exit is how a task ended.

@@ -108,6 +108,8 @@ type Observation struct {
 	Asked uint64 `json:"asked,omitempty" cbor:"30,keyasint,omitempty"`
 	// Copies tells more of the copies of a perWorker assignment; nil: the site is older, or does not admit it.
 	Copies *Copies `json:"copies,omitempty" cbor:"31,keyasint,omitempty"`
+	// Monitor is the program, with its version, that runs its machine; empty: it has none, or the worker is older.
+	Monitor string `json:"monitor,omitempty" cbor:"32,keyasint,omitempty"`
 }
 
 // OnlyFurther reports whether an observation says no more than that an instance has come further in its first start, with what it got on
@@ -222,6 +224,7 @@ type Instance struct {
 	StartedAt  time.Time          `json:"startedAt,omitzero"`
 	Stopping   bool               `json:"stopping,omitempty"`
 	Digest     string             `json:"digest,omitempty"`
+	Monitor    string             `json:"monitor,omitempty"`  // what runs its machine, with the version; empty: it has none, or it is not known
 	Resources  spec.Resources     `json:"resources,omitzero"` // of the main container, as they apply now
 	// rules in force on its worker, as its site tells; nil: none, or not known above the site
 	Egress   *spec.Egress   `json:"egress,omitempty"`

@@ -19,7 +19,7 @@ func (o *Observation) Bound() {
 	for _, s := range []*string{&o.Reason, &o.Violated, &o.Frozen, &o.Crowded, &o.CrashLoop} {
 		*s = cut(*s, maxSaid)
 	}
-	for _, s := range []*string{&o.Address, &o.Runtime, &o.Revision} {
+	for _, s := range []*string{&o.Address, &o.Runtime, &o.Monitor, &o.Revision} {
 		*s = cut(*s, maxSaidName)
 	}
 	o.State, o.Phase = skerry.State(cut(string(o.State), maxSaidName)), skerry.Phase(cut(string(o.Phase), maxSaidName))

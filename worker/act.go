@@ -225,7 +225,7 @@ func (s *Server) startContainer(ctx context.Context, start core.StartContainer) 
 			_ = driver.Stop(ctx, handle, 0)
 		}
 		if err == nil {
-			m.Handle, m.At = encode(handle), handle.Started
+			m.Handle, m.At, m.Monitor = encode(handle), handle.Started, handle.Monitor
 			if e := s.cpus.started(ctx, driver, handle, task.Resources.CPUSet); e != nil {
 				s.opt.Log.Warn("processors", "task", string(handle.ID), "err", e)
 			}

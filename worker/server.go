@@ -488,7 +488,7 @@ func (s *Server) tasks(ctx context.Context) []core.Task {
 				continue
 			}
 			t := core.Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited,
-				Digest: h.Labels[digestLabel]}
+				Digest: h.Labels[digestLabel], Monitor: h.Monitor}
 			t.Restart, _ = strconv.ParseUint(h.Labels[restartLabel], 10, 64)
 			if st.Exit != nil {
 				t.Exit = exitOf(*st.Exit)

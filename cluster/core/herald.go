@@ -187,7 +187,7 @@ func (h *herald) show(p *placement) wire.Instance {
 	v := wire.Instance{ID: p.A.ID, Service: p.A.Service, Org: p.A.Org, Ordinal: p.A.Ordinal, Gen: p.A.Gen, Revision: p.A.Revision,
 		State: o.State, Phase: o.Phase, Reason: o.Reason, Why: o.Why, Cluster: skerry.ClusterName(h.name), Worker: skerry.WorkerName(p.Worker),
 		Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: p.A.Fence, QoS: p.qos,
-		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Timeline: p.Timeline,
+		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Monitor: o.Monitor, Timeline: p.Timeline,
 		Resources: p.A.Level.Enforced(p.A.Spec.Resources, p.A.Runtime), Overhead: p.A.Spec.Overhead(p.A.Runtime), Egress: p.A.Egress}
 	why := o.Reason
 	if !o.Ready && why == "" {

@@ -57,7 +57,7 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	}
 	before := *i
 	i.State, i.Phase, i.Reason = o.State, o.Phase, o.Reason
-	i.Restarts, i.Exit, i.StartedAt, i.Runtime = o.Restarts, o.Exit, o.StartedAt, o.Runtime
+	i.Restarts, i.Exit, i.StartedAt, i.Runtime, i.Monitor = o.Restarts, o.Exit, o.StartedAt, o.Runtime, o.Monitor
 	i.Ports, i.Address, i.Digest, i.Want, i.Have = o.Ports, o.Address, o.Digest, o.Want, o.Have
 	counted := i.Target != "" && i.count(now, &before, o.Copies)
 	why := o.Reason

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path"
@@ -19,6 +20,8 @@ import (
 // without the older timer, most machines in it stood still.
 var nesting = hardware{machine: "q35", threads: "multi", cpus: "1", cpu: "max", memory: "3072", cmdline: "tsc_early_khz=2300000"}
 
+var inner = flag.String("kvm", "", "which tests TestKVM runs, a regular expression; all when empty")
+
 // TestKVM runs the tests of the drivers of machines with KVM, which most machines that run tests do not have: a Linux guest, unikernels and
 // disks of others, in a guest whose processor is emulated.
 func TestKVM(t *testing.T) {
@@ -27,7 +30,7 @@ func TestKVM(t *testing.T) {
 	m := boot(t, nesting, disk, machines(t))
 	m.must(t, "mkdir /payload && mount -o ro /dev/nvme1n1 /payload && modprobe kvm-amd && test -c /dev/kvm")
 	r := m.patiently(t, 4*patience, "cd /root && PATH=/payload/bin:$PATH SKERRY_TEST_GUEST_KERNEL=/payload/kernel SKERRY_VM_TEST_NEED_KVM=1 /payload/built/vm.test"+
-		" -test.v -test.timeout 3h -test.skip '^TestCarriedInit$'") // it needs the source tree
+		" -test.v -test.timeout 3h -test.run '"+*inner+"' -test.skip '^TestCarriedInit$'") // it needs the source tree
 	t.Logf("%d pass, %d skip\n%s", strings.Count(r.out, "--- PASS"), strings.Count(r.out, "--- SKIP"), r.out)
 	if r.status != 0 {
 		t.Errorf("the drivers of machines fail with KVM: %s\n%s", strings.Join(failures(r.out), " | "), r.err)

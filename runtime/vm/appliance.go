@@ -147,7 +147,10 @@ func (d *Appliances) start(ctx context.Context, spec runtime.Spec, c *choice) (r
 	if err := d.kind.find(dirs, &spec, s); err != nil {
 		return runtime.Handle{}, err
 	}
-	return d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, &spec, s) })
+	return d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error {
+		t.Update(func(r *monitor.Record) { r.Handle.Monitor = c.monitor() })
+		return d.bring(ctx, t, &spec, s)
+	})
 }
 
 func (d *Appliances) bring(ctx context.Context, task *monitor.Task, spec *runtime.Spec, s *setup) error {
@@ -286,7 +289,8 @@ func (d *Appliances) check(ctx context.Context, report *runtime.Report) *choice 
 	if !d.accelerate(ctx, report, &c, d.opts.Emulate, try) {
 		return nil
 	}
-	report.Version = fmt.Sprintf("%s, %s", version(ctx, c.qemu), c.accel)
+	c.qemuIs = version(ctx, c.qemu)
+	report.Version = fmt.Sprintf("%s, %s", c.qemuIs, c.accel)
 	report.Abilities = []runtime.Ability{
 		runtime.AbilityCPU, runtime.AbilityCPUSet, runtime.AbilityImages, runtime.AbilityLogs, runtime.AbilityMemory, runtime.AbilityNetNS,
 		runtime.AbilityPause, runtime.AbilityStats,

@@ -116,10 +116,11 @@ func (k *checking) qemu(ctx context.Context, c *choice) bool {
 	if c.qemu = installed(k.r, k.d.opts.QEMU, "qemu-system-x86", board(goruntime.GOARCH).program); c.qemu == "" {
 		return false
 	}
+	c.qemuIs = version(ctx, c.qemu)
 	if !k.findFileShare(c) || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.try) {
 		return false
 	}
-	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", version(ctx, c.qemu), c.accel, c.kernel.Version, c.kernel.Digest)
+	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", c.qemuIs, c.accel, c.kernel.Version, c.kernel.Digest)
 	return true
 }
 

@@ -57,7 +57,7 @@ func (c *cloudHypervisor) channel(_ *machine, files *opened) (io.ReadWriteCloser
 	if c.sockets, err = files.open(socketsDir, unix.O_PATH|unix.O_DIRECTORY); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", c.called())
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.called()})
 	if err != nil {
 		return nil, err
 	}

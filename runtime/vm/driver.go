@@ -5,6 +5,7 @@ package vm
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -78,6 +79,8 @@ type Driver struct {
 	base *monitor.Driver
 	opts Options
 
+	templates *templates
+
 	disks sync.Mutex // held while a disk is made or the cache is cut
 }
 
@@ -98,6 +101,7 @@ func Monitors() []string {
 type choice struct {
 	accel     string
 	qemu      string // empty: it is not used
+	qemuIs    string // its name and version
 	fileShare string
 	kernel    kernel
 	// firecracker is nil where it is not used; vmlinux is the kernel as it takes it.
@@ -105,6 +109,17 @@ type choice struct {
 	vmlinux     string
 	// cloudHypervisor is nil where it is not used.
 	cloudHypervisor *cloudHypervisorProgram
+}
+
+// monitor is what runs a machine, for people.
+func (c *choice) monitor() string {
+	switch {
+	case c.firecracker != nil:
+		return "Firecracker " + c.firecracker.Version
+	case c.cloudHypervisor != nil:
+		return "Cloud Hypervisor " + c.cloudHypervisor.Version
+	}
+	return strings.Replace(c.qemuIs, " emulator version", "", 1)
 }
 
 // New opens the state directory and adopts the tasks in it.
@@ -134,9 +149,12 @@ func New(opt Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{supervised: base, base: base, opts: opt}
+	d := &Driver{supervised: base, base: base, opts: opt, templates: newTemplates(filepath.Join(opt.Dir, "templates"), opt.Log)}
 	d.selfTest = newSelfTest(opt.Name, opt.Dir, d.check)
 	d.selfTest.patience = opt.BootTimeout
+	if opt.Monitor != MonitorFirecracker && opt.Monitor != MonitorAuto {
+		_ = os.RemoveAll(d.templates.dir) // nobody else has any
+	}
 	// What a crash left half-made.
 	left, _ := filepath.Glob(filepath.Join(opt.Dir, "disks", making+"*"))
 	for _, l := range left {
@@ -155,4 +173,9 @@ func (d *Driver) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, erro
 		t.Kill(10 * time.Second)
 	}
 	return e, nil
+}
+
+// CleanUp is runtime.Driver's, and removes the templates.
+func (d *Driver) CleanUp(ctx context.Context) error {
+	return errors.Join(d.base.CleanUp(ctx), os.RemoveAll(d.templates.dir))
 }

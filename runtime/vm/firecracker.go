@@ -30,7 +30,8 @@ type firecrackerProgram struct {
 //
 //	vm-run ── jailer, which becomes firecracker: a user, a root directory and mounts of its own, in the task's control group
 //	   └── jail/firecracker/m/root/ ── run/firecracker.socket (its API), vsock_1024 (our init comes here), log (a pipe)
-//	                                   kernel, initrd, skerry_root, skerry_scratch: mounted there, so nothing is copied
+//	                                   kernel, initrd, skerry_root, skerry_scratch: mounted there, so nothing is copied;
+//	                                   memory, state: the same, of a template; blank
 //
 // The jail is in memory, in vm-run's own mounts: it ends with the machine however that ends, a Firecracker that was taken over cannot fill
 // the disk, and the task's directory may be where devices and programs are forbidden.
@@ -42,11 +43,15 @@ type firecracker struct {
 	log    io.Writer // what it says itself
 	said   *os.File  // the pipe that it says it to
 	called string    // where the guest's init calls; empty: nobody is called
+	caller *caller   // who does
 	cmd    *exec.Cmd
+
+	patience time.Duration // how long the guest may take to call
 }
 
 func (v *vm) firecracker() *firecracker {
-	return &firecracker{firecrackerProgram: *v.setup.Firecracker, dir: filepath.Join(v.bundle, "jail"), log: v.console}
+	return &firecracker{firecrackerProgram: *v.setup.Firecracker, dir: filepath.Join(v.bundle, "jail"), log: v.console,
+		patience: time.Duration(v.setup.BootMillis) * time.Millisecond}
 }
 
 // firecrackerLine is what Linux must be told of Firecracker's machines: they have one serial line, and end by the reset of a keyboard
@@ -82,11 +87,12 @@ func (f *firecracker) channel(*machine, *opened) (io.ReadWriteCloser, error) {
 		return nil, fmt.Errorf("make a jail: %w", err)
 	}
 	f.called = f.below(fmt.Sprintf("%s_%d", vsockName, wire.SocketPort))
-	l, err := net.Listen("unix", f.called)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.called})
 	if err != nil {
 		return nil, err
 	}
-	return &caller{l: l}, nil
+	f.caller = &caller{l: l}
+	return f.caller, nil
 }
 
 // jail makes its directory, with room for a copy of Firecracker and little else.
@@ -108,7 +114,7 @@ func (f *firecracker) jail() error {
 
 // caller is the connection of the first who calls. One goroutine reads, and waits for the call; nobody else waits.
 type caller struct {
-	l    net.Listener
+	l    *net.UnixListener
 	conn atomic.Pointer[net.Conn] // nil: nobody has called
 }
 
@@ -154,7 +160,7 @@ func (f *firecracker) command(m *machine) (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	if err := f.pipe(uid); err != nil {
+	if err := errors.Join(f.lay(m.Template, uid), f.pipe(uid)); err != nil {
 		return nil, err
 	}
 	if f.called != "" {
@@ -232,12 +238,18 @@ func (f *firecracker) tell(m *machine, ended <-chan struct{}) error {
 	}
 	defer conn.Close()
 	api := newFirecrackerAPI(conn)
-	for _, r := range f.resources(m) {
-		if err := api.put(r.path, r.body); err != nil {
-			return err
-		}
+	if m.Template == nil {
+		return api.all(f.boot(m))
 	}
-	return nil
+	if m.Template.New {
+		err = f.makeTemplate(api, m, ended)
+	} else {
+		err = f.load(api)
+	}
+	if err != nil {
+		return err
+	}
+	return api.all(f.become(m))
 }
 
 // dial waits until Firecracker listens.
@@ -258,46 +270,81 @@ func (f *firecracker) dial(ended <-chan struct{}) (net.Conn, error) {
 	}
 }
 
-// resource is one of the API's, and what it is to be.
-type resource struct {
-	path string
-	body any
+// apiRequest is one of the API's, and its body.
+type apiRequest struct {
+	method, path string
+	body         any
 }
 
-// resources are those that make a machine, in their order.
-func (f *firecracker) resources(m *machine) []resource {
-	type object = map[string]any
+type object = map[string]any
+
+// boot makes a machine and lets it go. One that is to leave a template has nothing in it that is the task's.
+func (f *firecracker) boot(m *machine) []apiRequest {
 	boot := object{"kernel_image_path": "/" + jailKernel, "boot_args": m.Cmdline}
 	if m.Initrd != nil {
 		boot["initrd_path"] = "/" + jailInitrd
 	}
-	all := []resource{
-		{"/machine-config", object{"vcpu_count": m.CPUs, "mem_size_mib": m.RAM >> 20}},
-		{"/boot-source", boot},
+	all := []apiRequest{
+		{"PUT", "/machine-config", object{"vcpu_count": m.CPUs, "mem_size_mib": m.RAM >> 20}},
+		{"PUT", "/boot-source", boot},
+	}
+	if f.reports() {
+		// It is never filled: by it the guest says which memory it has freed, and the host takes that.
+		all = append(all, apiRequest{"PUT", "/balloon", object{
+			"amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 0, "free_page_reporting": true,
+		}})
 	}
 	for _, d := range m.Disks {
 		drive := object{
 			"drive_id": d.Serial, "path_on_host": "/" + d.Serial, "is_root_device": false, "is_read_only": d.ReadOnly, "cache_type": "Writeback",
 		}
+		if m.Template != nil {
+			drive["path_on_host"] = "/" + jailBlank
+		} else if l := m.Rates.disk(d.ReadOnly); l != nil {
+			drive["rate_limiter"] = l
+		}
+		all = append(all, apiRequest{"PUT", "/drives/" + d.Serial, drive})
+	}
+	if m.NIC != nil {
+		nic := object{"iface_id": jailNIC, "host_dev_name": tapName}
+		if m.Template == nil {
+			nic["guest_mac"] = m.NIC.MAC.String()
+			m.Rates.limitNIC(nic)
+		}
+		all = append(all, apiRequest{"PUT", "/network-interfaces/" + jailNIC, nic})
+	}
+	if f.called != "" {
+		all = append(all, apiRequest{"PUT", "/vsock", object{"guest_cid": guestCID, "uds_path": "/" + vsockName}})
+	}
+	return append(all, apiRequest{"PUT", "/actions", object{"action_type": "InstanceStart"}})
+}
+
+// become makes a machine that stands still, and is as its template, the task's, and lets it go.
+func (f *firecracker) become(m *machine) (all []apiRequest) {
+	for _, d := range m.Disks {
+		drive := object{"drive_id": d.Serial, "path_on_host": "/" + d.Serial}
 		if l := m.Rates.disk(d.ReadOnly); l != nil {
 			drive["rate_limiter"] = l
 		}
-		all = append(all, resource{"/drives/" + d.Serial, drive})
+		all = append(all, apiRequest{"PATCH", "/drives/" + d.Serial, drive})
 	}
 	if m.NIC != nil {
-		nic := object{"iface_id": jailNIC, "host_dev_name": tapName, "guest_mac": m.NIC.MAC.String()}
-		if b := newBucket(m.Rates.In); b != nil {
-			nic["rx_rate_limiter"] = limiter{Bandwidth: b}
+		nic := object{"iface_id": jailNIC}
+		if m.Rates.limitNIC(nic); len(nic) > 1 {
+			all = append(all, apiRequest{"PATCH", "/network-interfaces/" + jailNIC, nic})
 		}
-		if b := newBucket(m.Rates.Out); b != nil {
-			nic["tx_rate_limiter"] = limiter{Bandwidth: b}
-		}
-		all = append(all, resource{"/network-interfaces/" + jailNIC, nic})
 	}
-	if f.called != "" {
-		all = append(all, resource{"/vsock", object{"guest_cid": guestCID, "uds_path": "/" + vsockName}})
+	return append(all, apiRequest{"PATCH", "/vm", object{"state": "Resumed"}})
+}
+
+// limitNIC adds the limiters of a network card.
+func (r rates) limitNIC(nic object) {
+	if b := newBucket(r.In); b != nil {
+		nic["rx_rate_limiter"] = limiter{Bandwidth: b}
 	}
-	return append(all, resource{"/actions", object{"action_type": "InstanceStart"}})
+	if b := newBucket(r.Out); b != nil {
+		nic["tx_rate_limiter"] = limiter{Bandwidth: b}
+	}
 }
 
 // limiter is one of Firecracker's limiters of a device; without a bucket it is none.

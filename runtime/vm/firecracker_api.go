@@ -27,16 +27,26 @@ func newFirecrackerAPI(conn net.Conn) *firecrackerAPI {
 	return &firecrackerAPI{conn, left, bufio.NewReader(left)}
 }
 
-// put makes a resource what is to be there.
-func (a *firecrackerAPI) put(path string, body any) error {
+// all makes requests, up to one that is refused.
+func (a *firecrackerAPI) all(list []apiRequest) error {
+	for _, r := range list {
+		if err := a.do(r.method, r.path, r.body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do makes a request of a method that has a body.
+func (a *firecrackerAPI) do(method, path string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
 	_ = a.conn.SetDeadline(time.Now().Add(monitorSpan))
 	a.left.N = longestAnswer
-	_, err = fmt.Fprintf(a.conn, "PUT %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"+
-		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(data), data)
+	_, err = fmt.Fprintf(a.conn, "%s %s HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, len(data), data)
 	if err == nil {
 		err = readAnswer(a.r)
 	}

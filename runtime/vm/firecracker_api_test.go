@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // standIn answers as Firecracker's API is documented to, and remembers what it was told. It shows what Skerry asks for, and nothing of
@@ -51,22 +52,37 @@ func (s *standIn) serve(t *testing.T, path string) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// TestWhatFirecrackerIsTold is the requests for a machine, in their order.
-func TestWhatFirecrackerIsTold(t *testing.T) {
+// told is a stand-in for Firecracker, below a directory that is the current one, and a machine that it is told of.
+func told(t *testing.T) (*firecracker, *standIn, *machine) {
+	t.Helper()
 	t.Chdir(t.TempDir()) // as vm-run in the task's directory
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &firecracker{firecrackerProgram: firecrackerProgram{Path: "/opt/firecracker"}, dir: filepath.Join(dir, "jail"), called: "vsock_1024"}
+	f := &firecracker{firecrackerProgram: firecrackerProgram{Path: "/opt/firecracker", Version: "1.16.1"}, dir: filepath.Join(dir, "jail"),
+		called: "vsock_1024", patience: time.Minute}
 	s := &standIn{}
 	s.serve(t, f.below(jailAPI))
 	mac, _ := net.ParseMAC("02:00:00:00:00:07")
-	m := &machine{
+	return f, s, &machine{
 		RAM: 160 << 20, CPUs: 2, Cmdline: "quiet", Initrd: os.Stdin,
 		Disks: []disk{{Serial: rootLabel, ReadOnly: true}, {Serial: scratchLabel}}, NIC: &nic{MAC: mac},
 		Rates: rates{ReadBps: 1000, WriteBps: 500, WriteIOPS: 7, Out: 125000},
 	}
+}
+
+// heard gives what the stand-in was told, with line breaks where a reader wants them.
+func (s *standIn) heard() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := strings.NewReplacer(" {", "\n{", ",\"rate_limiter", ",\n\"rate_limiter", ",\"tx_rate", ",\n\"tx_rate")
+	return lines.Replace(strings.Join(s.asked, "\n"))
+}
+
+// TestWhatFirecrackerIsTold is the requests for a machine, in their order.
+func TestWhatFirecrackerIsTold(t *testing.T) {
+	f, s, m := told(t)
 	if err := f.tell(m, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +90,8 @@ func TestWhatFirecrackerIsTold(t *testing.T) {
 {"mem_size_mib":160,"vcpu_count":2}
 PUT /boot-source
 {"boot_args":"quiet","initrd_path":"/initrd","kernel_image_path":"/kernel"}
+PUT /balloon
+{"amount_mib":0,"deflate_on_oom":true,"free_page_reporting":true,"stats_polling_interval_s":0}
 PUT /drives/skerry_root
 {"cache_type":"Writeback","drive_id":"skerry_root","is_read_only":true,"is_root_device":false,"path_on_host":"/skerry_root",
 "rate_limiter":{"bandwidth":{"size":1000,"refill_time":1000}}}
@@ -87,10 +105,7 @@ PUT /vsock
 {"guest_cid":3,"uds_path":"/vsock"}
 PUT /actions
 {"action_type":"InstanceStart"}`
-	// Line breaks where a reader wants them.
-	lines := strings.NewReplacer(" {", "\n{", ",\"rate_limiter", ",\n\"rate_limiter", ",\"tx_rate", ",\n\"tx_rate")
-	got := lines.Replace(strings.Join(s.asked, "\n"))
-	if got != want {
+	if got := s.heard(); got != want {
 		t.Errorf("got\n%s", got)
 	}
 	// Nobody can look into a process that has ended, nor into any where the host forbids it: that is no failure of the machine's.
@@ -101,13 +116,18 @@ PUT /actions
 	if err := f.begin(m, nil); err != nil {
 		t.Errorf("the machine does not begin: %v", err)
 	}
-	err = f.tell(&machine{Disks: []disk{{Serial: "bad"}}}, nil)
+	err := f.tell(&machine{Disks: []disk{{Serial: "bad"}}}, nil)
 	if err == nil || err.Error() != "/drives/bad: Unable to open[2J the block device" {
 		t.Errorf("a refusal is %v", err)
 	}
+	f.Version = "1.13.1" // it knows no reports of free pages
+	s.asked = nil
+	if err := f.tell(m, nil); err != nil || strings.Contains(s.heard(), "balloon") {
+		t.Errorf("an older release: %v\n%s", err, s.heard())
+	}
 	ended := make(chan struct{})
 	close(ended)
-	f.dir = filepath.Join(dir, "elsewhere")
+	f.dir = filepath.Join(filepath.Dir(f.dir), "elsewhere")
 	if err := f.tell(m, ended); err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("one that has ended: %v", err)
 	}
@@ -133,7 +153,7 @@ func FuzzFirecrackerAnswer(f *testing.F) {
 // TestFirstCaller takes the first connection, and no other.
 func TestFirstCaller(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,16 @@ import (
 
 // oldestFirecracker is the first whose machines tell their devices by ACPI: the kernels of distributions, whose drivers are modules,
 // find them in no other way.
-func oldestFirecracker() [3]int { return [3]int{1, 8, 0} }
+func oldestFirecracker() []int { return []int{1, 8, 0} }
+
+// atLeast compares versions.
+func (p *firecrackerProgram) atLeast(want ...int) bool {
+	have, ok := parseVersion(p.Version)
+	return ok && slices.Compare(have[:], want) >= 0
+}
+
+// reports says whether a guest of this release can tell the host which memory it has freed.
+func (p *firecrackerProgram) reports() bool { return p.atLeast(1, 14, 0) }
 
 // findFirecracker gives the installed Firecracker with its jailer, or says in the report what is missing.
 func findFirecracker(ctx context.Context, report *runtime.Report, named string) *firecrackerProgram {
@@ -68,8 +77,7 @@ func findFirecracker(ctx context.Context, report *runtime.Report, named string) 
 	if jailer, err := monitorVersion(ctx, p.Jailer); err != nil || jailer != p.Version {
 		return refuse("%s is of version %s, and its jailer %s of %s (%v)", path, p.Version, p.Jailer, jailer, err)
 	}
-	have, _ := parseVersion(p.Version)
-	if oldest := oldestFirecracker(); slices.Compare(have[:], oldest[:]) < 0 {
+	if !p.atLeast(oldestFirecracker()...) {
 		return refuse("%s is of version %s, which is too old", path, p.Version)
 	}
 	return p

@@ -5,13 +5,16 @@ package vm
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -20,6 +23,7 @@ import (
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/runtime/internal/probe"
 	"skerry.dev/skerry/runtime/runtimetest"
+	"skerry.dev/skerry/runtime/vm/wire"
 )
 
 // installedFirecracker is the one on this machine.
@@ -90,6 +94,71 @@ func TestFirecracker(t *testing.T) {
 	}
 }
 
+// TestTemplateOfFirecracker saves that kernel and loads it in another jail, with everything that a template is asked for. In place of its
+// init the test calls.
+func TestTemplateOfFirecracker(t *testing.T) {
+	program := installedFirecracker(t)
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a machine of Firecracker", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	if !program.clones() {
+		t.Skip(&testenv.Unsupported{What: "a machine that begins with a template", Why: "Firecracker is older than 1.16.1"})
+	}
+	kernel := shortKernel(t)
+	binary.LittleEndian.PutUint32(kernel[64+56:], 0) // as in TestFirecracker
+	used := &template{Dir: t.TempDir(), New: true, NIC: true}
+	for range 2 {
+		bundle := t.TempDir()
+		t.Chdir(bundle)
+		path, scratch := filepath.Join(bundle, "probe"), filepath.Join(bundle, "disk")
+		if err := errors.Join(os.WriteFile(path, kernel, 0o644), os.WriteFile(scratch, make([]byte, 1<<20), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		_, inner, _ := cable(t)
+		v := &vm{bundle: bundle, console: &tail{},
+			setup: &setup{Firecracker: program, Accel: "kvm", NetNS: inner, Template: used, BootMillis: 60_000}}
+		inside(t, inner, func() error {
+			defer v.kill()
+			f := v.firecracker()
+			if used.New {
+				// The jail is in mounts of this thread's.
+				go callsOnce(t.Context(), fmt.Sprintf("/proc/self/task/%d/cwd/%s_%d", unix.Gettid(), f.below(vsockName), wire.SocketPort))
+			}
+			if err := bootProbe(t, v, f, path, scratch); err != nil {
+				return fmt.Errorf("%w%s", err, v.lastWords())
+			}
+			inJail(t, v, f)
+			return nil
+		})
+		for _, name := range []string{templateMemory, templateState} {
+			var st unix.Stat_t
+			if err := unix.Stat(filepath.Join(used.Dir, name), &st); err != nil || st.Uid != 0 || st.Mode&0o777 != 0o644 || st.Size == 0 {
+				t.Errorf("%s is %+v, %v", name, st, err)
+			}
+		}
+		if outcome, err := os.ReadFile(filepath.Join(used.Dir, templateOutcome)); err != nil || len(outcome) > 0 {
+			t.Errorf("the outcome is %q, %v", outcome, err)
+		}
+		used = &template{Dir: used.Dir, NIC: true}
+	}
+}
+
+// callsOnce calls vm-run as a guest's init does, once it listens.
+func callsOnce(ctx context.Context, path string) {
+	conn, err := net.Dial("unix", path)
+	for ; err != nil; conn, err = net.Dial("unix", path) {
+		if ctx.Err() != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = wire.Write(conn, wire.Frame{Kind: wire.KindHello, Data: []byte{wire.Version}})
+	_, _ = wire.Read(conn) // until it is hung up
+	conn.Close()
+}
+
 // shortKernel is the self-test's kernel with code that speaks at once, in 32-bit and in 64-bit mode.
 func shortKernel(t *testing.T) []byte {
 	t.Helper()
@@ -111,12 +180,14 @@ func shortKernel(t *testing.T) []byte {
 	return b
 }
 
-// bootProbe starts a machine with a disk, a network card and limiters, and waits until its kernel has spoken.
+// bootProbe starts a machine with a disk, a network card and limiters, and waits until its kernel has spoken, unless it began with a
+// template.
 func bootProbe(t *testing.T, v *vm, h hypervisor, kernel, scratch string) error {
 	if err := v.isolate(); err != nil {
 		return err
 	}
-	m := &machine{RAM: 32 << 20, CPUs: 1, Rates: rates{ReadBps: 1 << 20, WriteBps: 1 << 20, ReadIOPS: 100, WriteIOPS: 100}}
+	m := &machine{RAM: 32 << 20, CPUs: 1, Rates: rates{ReadBps: 1 << 20, WriteBps: 1 << 20, ReadIOPS: 100, WriteIOPS: 100},
+		Template: v.setup.Template}
 	var files opened
 	defer files.close()
 	var err error
@@ -146,9 +217,11 @@ func bootProbe(t *testing.T, v *vm, h hypervisor, kernel, scratch string) error 
 		return err
 	}
 	theirs.Close()
-	line, err := bufio.NewReader(console).ReadString('\n')
-	if err != nil || strings.TrimSpace(line) != probe.Line {
-		return fmt.Errorf("it printed %q, %w", line, err)
+	if m.Template == nil || m.Template.New {
+		line, err := bufio.NewReader(console).ReadString('\n')
+		if err != nil || strings.TrimSpace(line) != probe.Line {
+			return fmt.Errorf("it printed %q, %w", line, err)
+		}
 	}
 	select {
 	case err := <-ended:

@@ -47,7 +47,9 @@ type machine struct {
 	NIC     *nic     // nil: none
 	Reboots bool     // whether a guest that resets itself begins again; else the machine ends
 	User    *syscall.Credential
-	Rates   rates // what a hypervisor that can holds the machine to; the host's own limits hold as well
+	// Template is what the machine begins with, or leaves; nil: it boots, and leaves nothing.
+	Template *template
+	Rates    rates // what a hypervisor that can holds the machine to; the host's own limits hold as well
 
 	reset atomic.Bool // the hypervisor has ended it because the guest reset itself
 }

@@ -27,9 +27,12 @@ func modules() []string {
 		"virtio_ring", "virtio", "virtio_mmio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_console", "virtio_blk",
 		"crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4", "overlay", "fuse", "virtiofs", "failover", "net_failover",
 		"virtio_net",
-		"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",
+		"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport", balloon,
 	}
 }
+
+// balloon is the module by which a guest gives memory back. Guests had none at first, and a digest may be pinned that is without it.
+const balloon = "virtio_balloon"
 
 // kernel is what a guest boots.
 type kernel struct {
@@ -67,24 +70,17 @@ func (d *Driver) openKernel() (kernel, error) {
 			return fail(err, "make it readable")
 		}
 	}
-	sum := sha256.New()
-	if err := addFile(sum, k.Path); err != nil {
+	if k.Digest, err = digestOf(k.Path, files); err != nil {
 		return fail(err, "make it readable")
 	}
-	if len(files) > 0 { // a kernel alone has the digest of its file
-		outer := sha256.New()
-		outer.Write(sum.Sum(nil))
-		for _, f := range files {
-			inner := sha256.New()
-			if err := addFile(inner, f); err != nil {
-				return fail(err, "make it readable")
-			}
-			outer.Write(inner.Sum(nil))
+	pin := strings.TrimPrefix(d.opts.KernelSHA256, "sha256:")
+	if pin != "" && pin != k.Digest {
+		older := slices.DeleteFunc(slices.Clone(files), func(f string) bool { return strings.HasPrefix(filepath.Base(f), balloon) })
+		if digest, err := digestOf(k.Path, older); err == nil && digest == pin {
+			files, k.Digest = older, digest
 		}
-		sum = outer
 	}
-	k.Digest = hex.EncodeToString(sum.Sum(nil))
-	if pin := strings.TrimPrefix(d.opts.KernelSHA256, "sha256:"); pin != "" && pin != k.Digest {
+	if pin != "" && pin != k.Digest {
 		return fail(fmt.Errorf("%s has the digest %s, not %s", given, k.Digest, pin),
 			"fetch it again, or pin what is there with --guest-kernel-sha256")
 	}
@@ -95,6 +91,27 @@ func (d *Driver) openKernel() (kernel, error) {
 		return fail(err, "free space below "+d.opts.Dir)
 	}
 	return k, nil
+}
+
+// digestOf is what a kernel is pinned by: the digest of its image, or with modules that of all digests.
+func digestOf(image string, modules []string) (string, error) {
+	sum := sha256.New()
+	if err := addFile(sum, image); err != nil {
+		return "", err
+	}
+	if len(modules) > 0 {
+		outer := sha256.New()
+		outer.Write(sum.Sum(nil))
+		for _, m := range modules {
+			inner := sha256.New()
+			if err := addFile(inner, m); err != nil {
+				return "", err
+			}
+			outer.Write(inner.Sum(nil))
+		}
+		sum = outer
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // forNobody gives a kernel's image as the users of machines can open it: as it is, or as a copy, made once, of one that only root may

@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -184,6 +185,50 @@ func TestKernels(t *testing.T) {
 				t.Error("it was started")
 			}
 		})
+	}
+}
+
+// TestPinWithoutBalloon boots a kernel whose digest was pinned when guests had no balloon, without that module.
+func TestPinWithoutBalloon(t *testing.T) {
+	dir := t.TempDir()
+	modules := filepath.Join(dir, "lib", "modules", "6")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "boot"), 0o755), os.MkdirAll(modules, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(dir, "boot", "vmlinuz-6")
+	disk, own := filepath.Join(modules, "virtio_blk.ko"), filepath.Join(modules, balloon+".ko.xz")
+	for _, file := range []string{image, disk, own} {
+		if err := os.WriteFile(file, []byte(filepath.Base(file)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(pin string) (kernel, []byte, error) {
+		o := options(t.TempDir())
+		o.Kernel, o.KernelSHA256 = dir, pin
+		d, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		k, err := d.openKernel()
+		initrd, _ := os.ReadFile(k.Initrd)
+		return k, initrd, err
+	}
+	former, err := digestOf(image, []string{disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pin, with := range map[string]bool{former: false, "": true} {
+		k, initrd, err := open(pin)
+		if err != nil || bytes.Contains(initrd, []byte(filepath.Base(own))) != with || !bytes.Contains(initrd, []byte("virtio_blk.ko")) {
+			t.Errorf("pinned to %q: %+v, %v", pin, k, err)
+		}
+	}
+	if err := os.WriteFile(disk, []byte("another"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := open(former); err == nil {
+		t.Error("another module was taken")
 	}
 }
 

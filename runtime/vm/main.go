@@ -45,6 +45,8 @@ type setup struct {
 	Firecracker     *firecrackerProgram `json:",omitempty"`
 	CloudHypervisor string              `json:",omitempty"`
 	Rates           rates               `json:",omitzero"`
+	// Template is set for a machine of Firecracker's that begins with one, or leaves one.
+	Template *template `json:",omitempty"`
 }
 
 type diskFile struct {

@@ -188,7 +188,8 @@ func describe(nl *netlink.Handle, eth netlink.Link, card *nic) (*wire.Net, error
 	binary.NativeEndian.PutUint32(up[4:], guestIndex)
 	binary.NativeEndian.PutUint32(up[8:], unix.IFF_UP)
 	binary.NativeEndian.PutUint32(up[12:], unix.IFF_UP)
-	say(unix.RTM_NEWLINK, up, attribute(unix.IFLA_MTU, number(uint32(eth.Attrs().MTU))))
+	// A machine that began with a template has another one.
+	say(unix.RTM_NEWLINK, up, attribute(unix.IFLA_ADDRESS, card.MAC), attribute(unix.IFLA_MTU, number(uint32(eth.Attrs().MTU))))
 	addrs, err := nl.AddrList(eth, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err

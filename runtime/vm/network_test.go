@@ -5,6 +5,7 @@ package vm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -69,7 +70,13 @@ func inside(t *testing.T, path string, f func() error) {
 // cable makes the namespaces of an instance and of who speaks with it, and what joins them.
 func cable(t *testing.T) (outer, inner string, attachment *wire.Attachment) {
 	t.Helper()
-	const four, six = "192.0.2.7/24", "fd00:5::7/64"
+	return cableTo(t, 7)
+}
+
+// cableTo is cable with the last number of the instance's addresses.
+func cableTo(t *testing.T, last int) (outer, inner string, attachment *wire.Attachment) {
+	t.Helper()
+	four, six := fmt.Sprintf("192.0.2.%d/24", last), fmt.Sprintf("fd00:5::%d/64", last)
 	outer = namespace(t, func() error { return nil })
 	inner = namespace(t, func() error { return nil })
 	addr := func(s string) *netlink.Addr {
@@ -126,12 +133,7 @@ func TestNetwork(t *testing.T) {
 func reachesGuests(t *testing.T) {
 	t.Helper()
 	outer, inner, attachment := cable(t)
-	root := t.TempDir()
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(root, "echo"), "./testdata/echo")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	root := echoImage(t)
 	d, err := open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +171,18 @@ func reachesGuests(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// echoImage makes a directory with the server that sends back.
+func echoImage(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(root, "echo"), "./testdata/echo")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return root
 }
 
 // echo sends a megabyte to a server that sends it back.

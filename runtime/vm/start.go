@@ -63,13 +63,33 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 	if err != nil {
 		return runtime.Handle{}, err
 	}
+	var failed error // with a template
+	var template *template
 	for try := 1; ; try++ {
-		s, err := d.setup(spec, c, image)
+		made, err := d.setup(spec, c, image)
 		if err != nil {
 			return runtime.Handle{}, err
 		}
-		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error { return d.bring(ctx, t, spec, s, image) })
-		if err == nil || !strings.Contains(err.Error(), foundNoClock) || try == mostTries {
+		if failed == nil && !d.base.IsCheck(spec.ID) { // what the self-test finds is how machines boot
+			// One whose writes to the disk are bounded would take too long to leave one.
+			leave := made.Rates.WriteBps == 0 && made.Rates.WriteIOPS == 0
+			template = d.templates.find(c, made, spec.Network != nil && spec.Network.NetNS != "", leave)
+			made.Template = template
+		}
+		h, err := d.base.Launch(ctx, spec, d.opts.Command[0], func(t *monitor.Task) error {
+			t.Update(func(r *monitor.Record) { r.Handle.Monitor = c.monitor() })
+			return d.bring(ctx, t, spec, made, image)
+		})
+		d.templates.done(made.Template, err)
+		switch {
+		case err == nil:
+			if failed != nil {
+				d.templates.drop(template, failed)
+			}
+			return h, nil
+		case made.Template != nil && ctx.Err() == nil && mayBeTemplate(err):
+			failed = err
+		case !strings.Contains(err.Error(), foundNoClock) || try == mostTries:
 			return h, err
 		}
 	}
@@ -80,6 +100,12 @@ const (
 	mostTries    = 3
 	foundNoClock = "the guest's kernel found no clock: this machine gave the emulator no processor while it looked"
 )
+
+// mayBeTemplate says whether a machine with a template may start without one: nothing was wrong with what its task asks for.
+func mayBeTemplate(err error) bool {
+	refused, ok := errors.AsType[*runtime.StartError](err)
+	return !ok || refused.Field == ""
+}
 
 func (d *Driver) bring(ctx context.Context, task *monitor.Task, spec runtime.Spec, s *setup, image string) error {
 	r, g := spec.Resources, task.Group()

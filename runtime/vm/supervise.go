@@ -147,6 +147,7 @@ func (v *vm) configure() error {
 			return fmt.Errorf("resources: %w", err)
 		}
 	}
+	v.setup.Guest.Time = uint64(time.Now().UnixNano())
 	if err := v.session.send(wire.KindConfig, 0, wire.Encode(&v.setup.Guest)); err != nil {
 		return fmt.Errorf("speak with the guest: %w", err)
 	}
@@ -241,6 +242,9 @@ func (v *vm) start() (<-chan error, error) {
 		if m.NIC != nil {
 			files = append(files, m.NIC.Tap)
 		}
+	}
+	if t := setup.Template; t != nil && t.NIC == (m.NIC != nil) {
+		m.Template = t
 	}
 	ended, err := v.spawn(maker, m)
 	if err != nil {

@@ -60,6 +60,7 @@ type container struct {
 	Since   time.Time         `json:"since,omitzero"`    // of a side container: its last start
 	Why     string            `json:"why,omitempty"`     // of a side container: how it ended last
 	Handle  json.RawMessage   `json:"handle,omitempty"`
+	Monitor string            `json:"monitor,omitempty"` // what runs its machine; empty: it has none
 	Running bool              `json:"running,omitempty"`
 	Done    bool              `json:"done,omitempty"` // an init container that ended well
 	Old     []json.RawMessage `json:"old,omitempty"`  // the attempt before, whose log is kept

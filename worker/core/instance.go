@@ -210,7 +210,7 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 			Exit: wire.Exit{Code: 127, At: now, Message: m.Err}}, fx)
 		return
 	}
-	ctr.Running, ctr.Handle = true, m.Handle
+	ctr.Running, ctr.Handle, ctr.Monitor = true, m.Handle, m.Monitor
 	// The driver has taken over what it needs of the attempt before the last.
 	if len(ctr.Old) > 1 {
 		for _, h := range ctr.Old[:len(ctr.Old)-1] {

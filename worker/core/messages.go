@@ -61,6 +61,7 @@ type (
 		Attempt   int
 		At        time.Time
 		Handle    json.RawMessage
+		Monitor   string // what runs its machine; empty: it has none
 		Err       string
 		Permanent bool
 	}
@@ -110,6 +111,7 @@ type Task struct {
 	Running bool
 	Exit    wire.Exit
 	Digest  string // of its image; empty: not known, or none
+	Monitor string // what runs its machine; empty: it has none
 	Restart uint64 // the last request that had been carried out when it was started
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -41,6 +42,9 @@ func (i *inst) observation() wire.Observation {
 		Restarts: i.Restarts, Restart: i.Restart, Exit: i.Exit, StartedAt: i.StartedAt, Ports: i.Ports, Address: i.Address, Runtime: i.Runtime,
 		Digest:   i.Digest,
 		Revision: i.revision(), Limits: i.Limits, Recipient: i.recipient, Devices: i.A.Devices, CrashLoop: crashLoop(i)}
+	if c := i.Containers[spec.MainContainer]; c != nil && c.Running {
+		o.Monitor = c.Monitor
+	}
 	if i.restarting || i.State != skerry.Running {
 		o.Ready = false
 	}

@@ -45,7 +45,7 @@ func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, 
 			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
 			continue
 		}
-		k.Handle, k.Running, k.Limits = t.Handle, true, unsure
+		k.Handle, k.Monitor, k.Running, k.Limits = t.Handle, t.Monitor, true, unsure
 		if t.Name == spec.MainContainer {
 			instance.Restart = min(instance.Restart, t.Restart) // one that was asked for meanwhile is still to come
 			other = instance.Digest != "" && t.Digest != instance.Digest

@@ -98,12 +98,13 @@ func TestStraysOfAnother(t *testing.T) {
 			d.start()
 			a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
 			a.Restart = c.asked
-			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Handle: json.RawMessage(`"it runs"`), Running: true, Digest: c.digest}}})
+			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Handle: json.RawMessage(`"it runs"`), Running: true,
+				Digest: c.digest, Monitor: "QEMU 7.2.19"}}})
 			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			d.wants(a)
 			d.step(Prepared{ID: a.ID, Fence: a.Fence, Address: "10.0.0.1", Digest: "sha256:new"})
 			i := d.c.ledger.insts[a.ID]
-			if o := i.observation(); has[StopContainer](d.acts) != c.again || o.Ready == c.again {
+			if o := i.observation(); has[StopContainer](d.acts) != c.again || o.Ready == c.again || o.Monitor != "QEMU 7.2.19" {
 				t.Fatalf("observed as %+v with %+v", o, d.acts)
 			}
 			if !c.again {
@@ -112,6 +113,13 @@ func TestStraysOfAnother(t *testing.T) {
 			d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 3, Exit: wire.Exit{At: d.now}})
 			if !has[StartContainer](d.acts) || i.main().Attempt != 4 {
 				t.Errorf("it is not started anew: %+v, %+v", i, d.acts)
+			}
+			if o := i.observation(); o.Monitor != "" {
+				t.Errorf("what has ended is run by %q", o.Monitor)
+			}
+			d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 4, At: d.now, Handle: json.RawMessage(`"anew"`), Monitor: "Firecracker 1.16.1"})
+			if o := i.observation(); o.Monitor != "Firecracker 1.16.1" {
+				t.Errorf("it is observed as %+v", o)
 			}
 		})
 	}

@@ -49,18 +49,11 @@ func run() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
-	host, err := openLink()
+	host, f, err := orders()
 	if err != nil {
 		return err
 	}
 	g := &guest{link: host, procs: map[uint32]*process{}}
-	if err := g.link.send(wire.KindHello, 0, []byte{wire.Version}); err != nil {
-		return err
-	}
-	f, err := wire.Read(g.link)
-	if err != nil {
-		return err
-	}
 	var c wire.Config
 	if f.Kind != wire.KindConfig || wire.Decode(f.Data, &c) != nil {
 		return wire.ErrFrame
@@ -70,6 +63,26 @@ func run() error {
 		return g.link.untilGone() // the host turns the machine off when it has read that
 	}
 	return g.serve(&c.Process)
+}
+
+// orders calls the host and waits for what it says first. When a template is made of the machine, the call is cut: this machine, and each
+// that begins with the template, then calls again. If the host is not there any more, openLink gives up and the machine ends.
+func orders() (*link, wire.Frame, error) {
+	for {
+		host, err := openLink()
+		if err != nil {
+			return nil, wire.Frame{}, err
+		}
+		var f wire.Frame
+		if err = host.send(wire.KindHello, 0, []byte{wire.Version}); err == nil {
+			f, err = wire.Read(host)
+		}
+		if err == nil || !host.socket {
+			return host, f, err
+		}
+		syscall.Close(host.fd)
+		pause()
+	}
 }
 
 // loadModules loads what /modules names. What a module needs of another is told by nothing but its failure, so those that
@@ -135,11 +148,17 @@ func pause() {
 	_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 10e6}, nil)
 }
 
-// findDisk waits for the disk whose file system has a label. Not every hypervisor lets a disk have a serial number.
+// findDisk waits for the disk whose file system has a label. Not every hypervisor lets a disk have a serial number. In a machine that began
+// with a template, the kernel hears of the disk's size a little later.
 func findDisk(label string) (string, error) {
+	const sector = 512
 	for range 1000 {
 		for _, name := range list("/sys/block") {
-			if labelOf("/dev/"+name) == label {
+			found, size := fileSystem("/dev/" + name)
+			if found != label {
+				continue
+			}
+			if sectors, err := readFile("/sys/block/" + name + "/size"); err == nil && number(sectors)*sector >= size {
 				return "/dev/" + name, nil
 			}
 		}
@@ -148,19 +167,22 @@ func findDisk(label string) (string, error) {
 	return "", wrap("find the disk "+label, syscall.ENODEV)
 }
 
-// labelOf reads the label of an ext4 file system; empty: there is none.
-func labelOf(device string) string {
+// fileSystem reads the label and the size in bytes of an ext4 file system; an empty label: there is none.
+func fileSystem(device string) (label string, size uint64) {
 	fd, err := syscall.Open(device, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return ""
+		return "", 0
 	}
 	defer syscall.Close(fd)
-	const superblock, magic, label = 1024, 0x38, 0x78
-	b := make([]byte, label+16)
+	const superblock, blocks, block, magic, name = 1024, 0x04, 0x18, 0x38, 0x78
+	b := make([]byte, name+16)
 	if n, err := syscall.Pread(fd, b, superblock); err != nil || n != len(b) || b[magic] != 0x53 || b[magic+1] != 0xef {
-		return ""
+		return "", 0
 	}
-	return strings.TrimRight(string(b[label:]), "\x00")
+	little := func(at int) uint64 {
+		return uint64(b[at]) | uint64(b[at+1])<<8 | uint64(b[at+2])<<16 | uint64(b[at+3])<<24
+	}
+	return strings.TrimRight(string(b[name:]), "\x00"), little(blocks) << (10 + little(block)&0xf)
 }
 
 func readFile(path string) (string, error) {

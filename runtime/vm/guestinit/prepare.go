@@ -15,7 +15,12 @@ const group = "/cg/task"
 
 // prepare makes the guest what the task is to find: limits, root, files, names.
 func (g *guest) prepare(conf *wire.Config) error {
-	seed(conf.Seed)
+	if err := seed(conf.Seed); err != nil {
+		return wrap("seed the random numbers", err)
+	}
+	if err := setClock(conf.Time); err != nil {
+		return wrap("set the clock", err)
+	}
 	if conf.Memory > 0 {
 		// The control group says how much there is, as for a container; the kernel is not to guess by the machine's size.
 		_ = writeFile("/proc/sys/vm/overcommit_memory", "1")

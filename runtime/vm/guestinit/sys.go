@@ -68,8 +68,9 @@ func openAt(dir int, name string) (int, error) {
 	return syscall.Openat(dir, name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 }
 
-// seed gives the kernel's random numbers a start: a machine that has just been made has nothing to draw from.
-func seed(s string) {
+// seed gives the kernel's random numbers a start, and has them begin there at once: a machine that has just been made has nothing to draw
+// from, and one that began with a template would draw what others do.
+func seed(s string) error {
 	const words = 64
 	var pool struct {
 		bits, size int32
@@ -77,11 +78,22 @@ func seed(s string) {
 	}
 	n := copy(pool.data[:], s)
 	pool.bits, pool.size = int32(n*8), int32(n)
-	if fd, err := syscall.Open("/dev/random", syscall.O_RDWR|syscall.O_CLOEXEC, 0); err == nil {
-		const addEntropy = 0x40085203
-		_ = ioctl(fd, addEntropy, unsafe.Pointer(&pool))
-		syscall.Close(fd)
+	fd, err := syscall.Open("/dev/random", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
+	defer syscall.Close(fd)
+	const addEntropy, reseed = 0x40085203, 0x5207
+	if err := ioctl(fd, addEntropy, unsafe.Pointer(&pool)); err != nil {
+		return err
+	}
+	return ioctl(fd, reseed, nil)
+}
+
+// setClock sets the time of day: a machine that began with a template has the template's.
+func setClock(nanoseconds uint64) error {
+	now := syscall.NsecToTimeval(int64(nanoseconds))
+	return syscall.Settimeofday(&now)
 }
 
 // streams are the ends of a process's pipes, or its terminal. A descriptor that is not there is -1.

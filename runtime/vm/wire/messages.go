@@ -16,6 +16,7 @@ type Size struct{ Rows, Cols uint32 }
 // Config is what the guest is to become.
 type Config struct {
 	Seed     string // for the guest's random numbers
+	Time     uint64 // the host's, in nanoseconds since 1970
 	Hostname string
 	Process  Process
 	// Ambient are capabilities the program gets although it is not root, Drop those it can never have.
@@ -128,6 +129,7 @@ func getU32s(d *Decoder) (l []uint32) {
 
 func (c *Config) encode(e *Encoder) {
 	e.Str(c.Seed)
+	e.U64(c.Time)
 	e.Str(c.Hostname)
 	c.Process.encode(e)
 	putU32s(e, c.Ambient)
@@ -161,7 +163,7 @@ func (c *Config) encode(e *Encoder) {
 }
 
 func (c *Config) decode(d *Decoder) {
-	c.Seed, c.Hostname = d.Str(), d.Str()
+	c.Seed, c.Time, c.Hostname = d.Str(), d.U64(), d.Str()
 	c.Process.decode(d)
 	c.Ambient, c.Drop, c.NewPrivs, c.Privileged = getU32s(d), getU32s(d), d.Bool(), d.Bool()
 	for n := d.count(20); n > 0 && !d.bad; n-- {

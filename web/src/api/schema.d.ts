@@ -2451,6 +2451,7 @@ export interface components {
             /** Format: int64 */
             have?: number;
             id: string;
+            monitor?: string;
             /** Format: int64 */
             ordinal: number;
             org?: string;
