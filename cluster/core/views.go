@@ -21,6 +21,7 @@ type views struct {
 	drainer   *drainer
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
+	grants    *grants
 }
 
 // Workers lists the site's workers by name.
@@ -348,6 +349,7 @@ func (vs *views) Aggregate() wire.ClusterReport {
 	}
 	r.Instances = len(vs.places)
 	r.Services, r.Ingress, r.Arrivals = vs.foldQoS(), vs.foldIngress(), vs.foldArrivals()
+	r.Grants = vs.grants.names()
 	return r
 }
 
