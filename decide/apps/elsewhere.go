@@ -93,6 +93,55 @@ func (m *mover) TryElsewhere(now time.Time, i *Instance, why string, fx *wire.Ef
 	return true
 }
 
+// Bound says why an instance can run nowhere but at its holder, or nothing.
+func (m *mover) Bound(i *Instance) string {
+	a := m.apps[i.Service.App]
+	var s *spec.ServiceSpec
+	if a != nil {
+		s = a.Manifest.Spec.Service(i.Service.Service)
+	}
+	switch {
+	case s == nil:
+		return "" // it is about to end
+	case s.Mode == spec.ModePerWorker:
+		return "its service runs once on each worker"
+	case s.Mode != spec.ModeService:
+		return "it is a job, which is not moved"
+	case s.Placement.Cluster != "":
+		return "its manifest names cluster " + s.Placement.Cluster
+	case s.KeepsData():
+		return "it keeps data in its local volumes, which do not go along"
+	case len(s.HostPaths()) > 0:
+		return "it keeps data at " + s.HostPaths()[0] + " of its worker, which does not go along"
+	}
+	return ""
+}
+
+// Replaced reports whether an instance has a copy under way that is to take its place.
+func (m *mover) Replaced(i *Instance) bool { return m.replacement(i) != nil }
+
+// Leave starts an instance at another holder for one that somebody wants to be elsewhere; when it is ready it takes the first one's place,
+// and if it finds none nothing changes. It says why that may not be begun now, or nothing.
+func (m *mover) Leave(now time.Time, i *Instance, why string, fx *wire.Effects) string {
+	a := m.apps[i.Service.App]
+	var s *spec.ServiceSpec
+	if a != nil {
+		s = a.Manifest.Spec.Service(i.Service.Service)
+	}
+	switch {
+	case s == nil || i.Stopping:
+		return "it is about to end"
+	case i.Replaces != "" || m.replacement(i) != nil || i.Next != nil || i.Left != nil:
+		return "it is on its way already"
+	case a.revisions[s.Name] != i.Revision:
+		return "an update is about to end it"
+	}
+	n := m.startElsewhere(now, a, s, i, why, fx)
+	n.Asked = true
+	m.saveInstance(n, fx)
+	return ""
+}
+
 // MoveTo starts an instance at a certain other holder for one, because somebody wants that; when it is ready it takes the
 // first one's place. That the holder may have it has been found out. It gives the new one's name.
 func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effects) (skerry.InstanceID, *skerry.Error) {
@@ -107,18 +156,12 @@ func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effe
 	switch {
 	case s == nil || i.Stopping || i.State != skerry.Running || i.Cut:
 		return refuse("it does not run, or its cluster is out of touch")
-	case s.Mode != spec.ModeService:
-		return refuse("it is not an instance of a service of mode service")
+	case m.Bound(i) != "":
+		return refuse(m.Bound(i))
 	case i.Replaces != "" || m.replacement(i) != nil || i.Next != nil || i.Left != nil:
 		return refuse("it is on its way already")
-	case s.Placement.Cluster != "":
-		return refuse("its manifest names cluster " + s.Placement.Cluster)
 	case !s.Placement.AllowsCluster(to):
 		return refuse("its manifest allows only clusters " + strings.Join(s.Placement.Clusters, ", "))
-	case s.KeepsData():
-		return refuse("it keeps data in its local volumes, which do not go along")
-	case len(s.HostPaths()) > 0:
-		return refuse("it keeps data at " + s.HostPaths()[0] + " of its worker, which does not go along")
 	case a.revisions[s.Name] != i.Revision:
 		return refuse("an update is about to end it")
 	}
