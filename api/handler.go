@@ -49,7 +49,8 @@ type Handler struct {
 	meter      *meter
 	operations []operation
 	byID       map[string]bool
-	spec       func() []byte // openapi.json
+	granted    map[string]bool // patterns of operations that users of the root may reach, if the site has granted that
+	spec       func() []byte   // openapi.json
 	specYAML   func() []byte
 }
 
@@ -70,7 +71,8 @@ func NewHandler(opt Options) (*Handler, error) {
 	if opt.BodyWait == 0 {
 		opt.BodyWait = 30 * time.Second
 	}
-	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{}}
+	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{},
+		granted: map[string]bool{}}
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	aliasTypes(registry)
 	handler.api = humago.New(handler.mux, huma.Config{
@@ -189,9 +191,12 @@ type call struct {
 	object    string
 	detail    string // for the audit: what was done to the object
 	audit     bool
+	reads     string // what it reads, of which the audit needs no second record; empty: it has each
 	guess     bool // it came with a password
 	secure    bool // browsers come over TLS, here or to a proxy
 	foreign   bool // a page of another origin sent it
+	root      bool // a user of the root sent it, by way of the root
+	rootUser  *auth.Principal
 	code      skerry.Code
 	w         http.ResponseWriter
 	body      *body           // nil for a request without one
@@ -241,8 +246,12 @@ const hsts = "max-age=2592000"
 
 // ServeHTTP bounds, answers, counts and logs a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.serve(w, r, &call{secure: r.TLS != nil || h.opt.OIDC.TLS(), foreign: foreignOrigin(r)})
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 	begin := time.Now()
-	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil || h.opt.OIDC.TLS(), foreign: foreignOrigin(r)}
+	c.id, c.operation = newRequestID(), "unknown"
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, c), addressKey{}, address(r)))
 	r = r.WithContext(context.WithValue(r.Context(), hostKey{}, r.Host))
 	rec := &recorder{ResponseWriter: w}
@@ -287,6 +296,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		r.Body = http.MaxBytesReader(rec, r.Body, spec.MaxManifest+maxOther)
+	}
+	if c.root && !h.reaches(r) {
+		h.fail(rec, r, skerry.Errorf(skerry.CodeForbidden, "no site lets users of its root do that").
+			WithHint("log in at the cluster (`skerry login --server https://CLUSTER`)"))
+		return
 	}
 	h.mux.ServeHTTP(rec, r)
 }
@@ -340,11 +354,13 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 // audited reports whether a request comes into the audit: what changed something, and of what did not as much as leaves room for that.
 func (h *Handler) audited(c *call, addr string) bool {
 	switch {
+	case c.reads != "" && c.audit && !h.limits.read(c.reads, c.code):
+		return false
 	case c.code == "":
 		return c.audit
 	case c.code == skerry.CodeUnauthorized:
 		return c.guess && h.limits.failure(addr) // without a login nobody changes anything
-	case c.code == skerry.CodeRateLimited || !c.audit && c.code != skerry.CodeForbidden:
+	case c.code == skerry.CodeRateLimited || !c.audit && c.code != skerry.CodeForbidden && c.code != skerry.CodeNotGranted:
 		return false
 	}
 	if c.who == nil {

@@ -83,9 +83,41 @@ func (s *Server) TrustCluster(ctx context.Context, _ string) error {
 	return err
 }
 
+// CordonCluster is answered by the root only.
+func (s *Server) CordonCluster(ctx context.Context, _, _ string) error {
+	_, err := s.Clusters(ctx)
+	return err
+}
+
+// DrainCluster is answered by the root only.
+func (s *Server) DrainCluster(ctx context.Context, _ string, _ view.ClusterDrainRequest) error {
+	_, err := s.Clusters(ctx)
+	return err
+}
+
 // Workers lists the site's workers.
 func (s *Server) Workers(ctx context.Context) ([]view.WorkerView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.WorkerView, error) { return c.Workers(), nil })
+}
+
+// Grants lists what the users of the root may do at the site.
+func (s *Server) Grants(ctx context.Context) ([]wire.Granted, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Granted, error) { return c.Grants(), nil })
+}
+
+// SetGrant gives something to the users of the root, or takes it back.
+func (s *Server) SetGrant(ctx context.Context, g wire.Grant, given bool, by string) error {
+	if given && s.opt.Root == nil {
+		return skerry.Errorf(skerry.CodeUnsupported, "cluster %s has no root whose users could be granted anything", s.opt.Name)
+	}
+	_, err := s.Role.Do(ctx, core.SetGrant{Grant: g, Given: given, By: by})
+	return err
+}
+
+// AskSite is answered by the root only.
+func (s *Server) AskSite(ctx context.Context, _ string, _ view.SiteRequest, _ any) error {
+	_, err := s.Clusters(ctx)
+	return err
 }
 
 // Unadmitted lists what the site has and would be refused, or takes no effect, today.
