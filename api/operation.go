@@ -183,7 +183,7 @@ func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(),
 	}
 	if c.root {
 		c.audit = true
-		err = h.checkGrant(r.Context(), o)
+		err = checkGrant(h, r.Context(), o)
 	} else {
 		err = h.authorise(r.Context(), c.who, o, r)
 	}

@@ -75,7 +75,8 @@ func (*member) Frame(*link.Peer, wire.Message) {}
 func (*member) Down(*link.Peer, error)         {}
 
 // newMember connects a child; served answers what its parent asks over streams.
-func newMember(t *testing.T, authority *auth.Authority, parent string, as wire.Tier, name string, features []string, served http.Handler) *member {
+func newMember(t *testing.T, authority *auth.Authority, parent string, as wire.Tier, name string, features []string,
+	served http.Handler) *member {
 	t.Helper()
 	token, _, err := authority.CreateToken(t.Context(), auth.TokenOptions{Tier: as})
 	must(t, err)
@@ -170,7 +171,8 @@ func TestRootUsersReachIntoSites(t *testing.T) {
 	_, err := admin.Workers(ctx)
 	wantCode(t, "without a grant", err, skerry.CodeNotGranted, "cluster harbour", `"workers"`, "skerry cluster grant workers")
 	wantCode(t, "cordon without a grant", admin.CordonWorker(ctx, keeper, "storm"), skerry.CodeNotGranted, `"drain"`)
-	wantCode(t, "upgrade without a grant", admin.UpgradeWorker(ctx, keeper, view.UpgradeRequest{Image: "a/b:1"}), skerry.CodeNotGranted, `"upgrade"`)
+	err = admin.UpgradeWorker(ctx, keeper, view.UpgradeRequest{Image: "a/b:1"})
+	wantCode(t, "upgrade without a grant", err, skerry.CodeNotGranted, `"upgrade"`)
 	wantCode(t, "a grant that is none", local.SetGrant(ctx, "worker", true), skerry.CodeInvalid, "workers")
 	wantCode(t, "a grant at the root", admin.SetGrant(ctx, wire.GrantWorkers, true), skerry.CodeWrongTier)
 
@@ -183,7 +185,7 @@ func TestRootUsersReachIntoSites(t *testing.T) {
 	for range 3 {
 		list, err := admin.Workers(ctx)
 		if err != nil || len(list) != 1 || list[0].Name != keeper || list[0].Facts == nil || list[0].Facts.Address != keeperAddress {
-			t.Fatalf("%+v %v", list, err)
+			t.Fatalf("the workers are %+v, %v", list, err)
 		}
 	}
 	for _, text := range []string{keeper, keeperAddress} {
@@ -196,7 +198,7 @@ func TestRootUsersReachIntoSites(t *testing.T) {
 		}
 	}
 	if v, err := admin.Worker(ctx, keeper); err != nil || v.Name != keeper {
-		t.Errorf("%+v %v", v, err)
+		t.Errorf("the worker is %+v, %v", v, err)
 	}
 	_, err = admin.Worker(ctx, "nobody")
 	wantCode(t, "a worker that is not there", err, skerry.CodeNotFound, "nobody")
@@ -204,7 +206,7 @@ func TestRootUsersReachIntoSites(t *testing.T) {
 	must(t, local.SetGrant(ctx, wire.GrantDrain, true))
 	must(t, admin.CordonWorker(ctx, keeper, "storm"))
 	if list, err := local.Workers(ctx); err != nil || list[0].Cordon != "storm" {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("the workers are %+v, %v", list, err)
 	}
 	must(t, admin.DrainWorker(ctx, keeper, view.DrainRequest{Reason: "new mast"}))
 	must(t, admin.CordonWorker(ctx, keeper, ""))
@@ -212,7 +214,8 @@ func TestRootUsersReachIntoSites(t *testing.T) {
 	// The root sees what is granted, and no more of the other site than before.
 	await(t, "the root shows the grants", func() bool {
 		v, err := admin.Cluster(ctx, "harbour")
-		return err == nil && slices.Equal(v.Report.Grants, []wire.Grant{wire.GrantWorkers, wire.GrantDrain}) && !v.Expires.IsZero() && !v.Heard.IsZero()
+		return err == nil && slices.Equal(v.Report.Grants, []wire.Grant{wire.GrantWorkers, wire.GrantDrain}) && !v.Expires.IsZero() &&
+			!v.Heard.IsZero()
 	})
 	_, err = s.at("hill", auth.AdminUser, s.password()).Workers(ctx)
 	wantCode(t, "the other site", err, skerry.CodeNotGranted, "cluster hill")
@@ -290,7 +293,8 @@ func TestHostileRoot(t *testing.T) {
 	}
 	refused := func(method, path, body string) {
 		t.Helper()
-		if status, text := ask(method, path, "admin", body); status < 400 || strings.Contains(text, keeper) || strings.Contains(text, keeperAddress) {
+		status, text := ask(method, path, "admin", body)
+		if status < 400 || strings.Contains(text, keeper) || strings.Contains(text, keeperAddress) {
 			t.Errorf("%s %s is answered with %d %s", method, path, status, text)
 		}
 	}
@@ -302,8 +306,8 @@ func TestHostileRoot(t *testing.T) {
 				refused(o.Method, "/site"+path, `{}`)
 			}
 		}
-		for _, path := range []string{"/site", "/site/", "/site/ui/", "/site/v2/", "/site//v1/tokens", "/site/site/v1/workers", "/site/../v1/workers",
-			"/v1/workers", "/workers", "/instances/", "/site/v1/workers/../audit", "/site/openapi.json", "/site/healthz", "/site/metrics"} {
+		for _, path := range []string{"/site", "/site/", "/site/ui/", "/site/v2/", "/site//v1/tokens", "/site/site/v1/workers",
+			"/site/../v1/workers", "/v1/workers", "/workers", "/instances/", "/site/v1/workers/../audit", "/site/openapi.json", "/site/healthz", "/site/metrics"} {
 			refused(http.MethodGet, path, "")
 		}
 		refused(http.MethodPost, "/site/v1/auth/login", `{"user":"admin","password":"`+harbour.password()+`"}`)
@@ -317,7 +321,7 @@ func TestHostileRoot(t *testing.T) {
 	everything()
 	refused(http.MethodDelete, "/site/v1/workers/"+keeper, "")
 	if status, text := ask(http.MethodGet, "/site/v1/workers", "ada", ""); status != 200 || !strings.Contains(text, keeper) {
-		t.Errorf("%d %s", status, text)
+		t.Errorf("a granted list is answered with %d %s", status, text)
 	}
 	// Names that would pass for somebody of the site, or spoil its log.
 	for _, name := range []string{"", strings.Repeat("a", 200), "a\u202eb", "admin"} {
@@ -379,7 +383,9 @@ func TestHostileSite(t *testing.T) {
 		"a bug of its own":         {problem(500, `{"code":"internal","detail":"panic"}`), skerry.CodeUnavailable},
 		"a code that nobody knows": {problem(400, `{"code":"haha","detail":"x"}`), skerry.CodeUnavailable},
 		"that the login is over":   {problem(401, `{"code":"unauthorized","detail":"log in"}`), skerry.CodeForbidden},
-		"a redirect":               {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", 302) }, skerry.CodeUnavailable},
+		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, skerry.CodeUnavailable},
 		"a part": {func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, `{"items":[`)
 			w.(http.Flusher).Flush()
@@ -405,7 +411,7 @@ func TestHostileSite(t *testing.T) {
 	wantCode(t, "no answer", err, skerry.CodeUnavailable, "evil")
 	<-gone
 	if list, err := s.at("liar", auth.AdminUser, s.password()).Workers(ctx); err != nil || len(list) != 1 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("the workers are %+v, %v", list, err)
 	}
 	if asked.Load() != 1 {
 		t.Errorf("the other site was asked %d times", asked.Load())
@@ -426,7 +432,7 @@ func TestHostileSite(t *testing.T) {
 	})
 	for range 3 {
 		if list, err := c.Workers(ctx); err != nil || len(list) != 1 || list[0].Name != "first" {
-			t.Errorf("%+v %v", list, err)
+			t.Errorf("the workers are %+v, %v", list, err)
 		}
 	}
 

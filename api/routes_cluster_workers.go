@@ -17,7 +17,7 @@ func atSite(ctx context.Context, who *auth.Principal, method, path string, body 
 
 // addClusterWorkers adds, at the root, what a cluster's own users do with its workers, as far as the cluster grants it. The root asks the
 // cluster for each answer and keeps none.
-func (h *Handler) addClusterWorkers() {
+func addClusterWorkers(handler *Handler) {
 	type ClusterPath struct {
 		Cluster string `path:"cluster" maxLength:"63"`
 	}
@@ -27,57 +27,59 @@ func (h *Handler) addClusterWorkers() {
 	}
 	const workers = "/v1/clusters/{cluster}/workers"
 	path := func(in WorkerPath, what string) string { return "/v1/workers/" + url.PathEscape(in.Worker) + what }
-	read := operation{Method: http.MethodGet, Scope: auth.ScopeWorkersRead, Object: objCluster, Tag: "clusters", At: wire.TierRoot, Audit: true,
-		Repeats: true}
-	write := operation{Method: http.MethodPut, Scope: auth.ScopeWorkersWrite, Object: objCluster, Tag: "clusters", At: wire.TierRoot, Audit: true}
+	read := operation{Method: http.MethodGet, Scope: auth.ScopeWorkersRead, Object: objCluster, Tag: "clusters",
+		At: wire.TierRoot, Audit: true, Repeats: true}
+	write := operation{Method: http.MethodPut, Scope: auth.ScopeWorkersWrite, Object: objCluster, Tag: "clusters",
+		At: wire.TierRoot, Audit: true}
 	of := func(o operation, id, path, summary string, status int) operation {
 		o.ID, o.Path, o.Summary, o.Status = id, path, summary, status
 		return o
 	}
-	add(h, of(read, "list-cluster-workers", workers, "List the workers of a cluster that grants workers to the users of the root.", 0),
+	add(handler, of(read, "list-cluster-workers", workers, "List the workers of a cluster that grants workers to the users of the root.", 0),
 		func(ctx context.Context, who *auth.Principal, in *ClusterPath) (*listAnswer[view.WorkerView], error) {
 			var list List[view.WorkerView]
-			err := h.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, "/v1/workers", nil), &list)
+			err := handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, "/v1/workers", nil), &list)
 			return listOf(list.Items), err
 		})
-	add(h, of(read, "get-cluster-worker", workers+"/{worker}", "Show a worker of a cluster that grants workers to the users of the root.", 0),
+	add(handler, of(read, "get-cluster-worker", workers+"/{worker}",
+		"Show a worker of a cluster that grants workers to the users of the root.", 0),
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*answer[view.WorkerView], error) {
 			var v view.WorkerView
-			err := h.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, path(*in, ""), nil), &v)
+			err := handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, path(*in, ""), nil), &v)
 			return &answer[view.WorkerView]{v}, err
 		})
-	add(h, of(read, "cluster-worker-overlay", workers+"/{worker}/overlay",
+	add(handler, of(read, "cluster-worker-overlay", workers+"/{worker}/overlay",
 		"Return a worker's overlay paths to other workers, at a cluster that grants workers to the users of the root.", 0),
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*answer[view.OverlayView], error) {
 			var v view.OverlayView
-			err := h.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, path(*in, "/overlay"), nil), &v)
+			err := handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, path(*in, "/overlay"), nil), &v)
 			return &answer[view.OverlayView]{v}, err
 		})
 	type drainIn struct {
 		WorkerPath
 		Body view.DrainRequest
 	}
-	add(h, of(write, "drain-cluster-worker", workers+"/{worker}/drain",
+	add(handler, of(write, "drain-cluster-worker", workers+"/{worker}/drain",
 		"Drain a worker of a cluster that grants drain to the users of the root.", http.StatusAccepted),
 		func(ctx context.Context, who *auth.Principal, in *drainIn) (*none, error) {
-			return nil, h.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/drain"), in.Body), nil)
+			return nil, handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/drain"), in.Body), nil)
 		})
 	type upgradeIn struct {
 		WorkerPath
 		Body view.UpgradeRequest
 	}
-	add(h, of(write, "upgrade-cluster-worker", workers+"/{worker}/upgrade",
+	add(handler, of(write, "upgrade-cluster-worker", workers+"/{worker}/upgrade",
 		"Upgrade a worker's agent at a cluster that grants upgrade to the users of the root.", http.StatusAccepted),
 		func(ctx context.Context, who *auth.Principal, in *upgradeIn) (*none, error) {
-			return nil, h.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/upgrade"), in.Body), nil)
+			return nil, handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/upgrade"), in.Body), nil)
 		})
 	type holdIn struct {
 		WorkerPath
 		Body holdRequest
 	}
-	add(h, of(write, "hold-cluster-worker", workers+"/{worker}/hold",
+	add(handler, of(write, "hold-cluster-worker", workers+"/{worker}/hold",
 		"Cordon or uncordon a worker of a cluster that grants drain to the users of the root.", http.StatusNoContent),
 		func(ctx context.Context, who *auth.Principal, in *holdIn) (*none, error) {
-			return nil, h.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/hold"), in.Body), nil)
+			return nil, handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/hold"), in.Body), nil)
 		})
 }

@@ -116,8 +116,8 @@ func (h *Handler) addSite() {
 			return nil, h.opt.Backend.DrainCluster(ctx, in.Cluster, in.Body)
 		})
 	h.addWorkers()
-	h.addGrants()
-	h.addClusterWorkers()
+	addGrants(h)
+	addClusterWorkers(h)
 	h.addTokens()
 	h.addMembers()
 }

@@ -71,30 +71,6 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 	return u, err
 }
 
-// Clusters is answered by the root only.
-func (s *Server) Clusters(context.Context) ([]view.ClusterView, error) {
-	return nil, skerry.Errorf(skerry.CodeWrongTier, "a cluster does not know other clusters").
-		WithHint("log in at the root or choose its context (`skerry context use NAME`)")
-}
-
-// TrustCluster is answered by the root only.
-func (s *Server) TrustCluster(ctx context.Context, _ string) error {
-	_, err := s.Clusters(ctx)
-	return err
-}
-
-// CordonCluster is answered by the root only.
-func (s *Server) CordonCluster(ctx context.Context, _, _ string) error {
-	_, err := s.Clusters(ctx)
-	return err
-}
-
-// DrainCluster is answered by the root only.
-func (s *Server) DrainCluster(ctx context.Context, _ string, _ view.ClusterDrainRequest) error {
-	_, err := s.Clusters(ctx)
-	return err
-}
-
 // Workers lists the site's workers.
 func (s *Server) Workers(ctx context.Context) ([]view.WorkerView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.WorkerView, error) { return c.Workers(), nil })
@@ -111,12 +87,6 @@ func (s *Server) SetGrant(ctx context.Context, g wire.Grant, given bool, by stri
 		return skerry.Errorf(skerry.CodeUnsupported, "cluster %s has no root whose users could be granted anything", s.opt.Name)
 	}
 	_, err := s.Role.Do(ctx, core.SetGrant{Grant: g, Given: given, By: by})
-	return err
-}
-
-// AskSite is answered by the root only.
-func (s *Server) AskSite(ctx context.Context, _ string, _ view.SiteRequest, _ any) error {
-	_, err := s.Clusters(ctx)
 	return err
 }
 

@@ -66,6 +66,7 @@ type RootLink struct {
 // Server is a cluster orchestrator with goroutines, store and links. It implements api.Backend.
 type Server struct {
 	*tier.Hub
+	notRoot
 	opt     ServerOptions
 	up      atomic.Pointer[tier.Up]
 	answers atomic.Pointer[answerer] // of this life

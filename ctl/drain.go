@@ -183,17 +183,18 @@ func clusterDrain(v *view.ClusterView) *view.DrainView {
 	if d == nil {
 		return nil
 	}
-	return &view.DrainView{Since: d.Since, Parallel: d.Parallel, Left: d.Left, Moving: d.Moving, Ending: d.Ending, Done: d.Done, Stays: d.Stays}
+	return &view.DrainView{Since: d.Since, Parallel: d.Parallel, Left: d.Left, Moving: d.Moving, Ending: d.Ending, Done: d.Done,
+		Stays: d.Stays}
 }
 
 // awaitDrain shows how far a drain is until it has ended.
-func awaitDrain(cmd *cobra.Command, f *drainFlags, kind, name string, look func(ctx context.Context) (*view.DrainView, error)) error {
+func awaitDrain(cmd *cobra.Command, flags *drainFlags, kind, name string, look func(ctx context.Context) (*view.DrainView, error)) error {
 	out := cmd.OutOrStdout()
-	if f.noWait {
+	if flags.noWait {
 		fmt.Fprintf(out, "%s/%s is being drained\n", kind, name)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 	defer cancel()
 	last := ""
 	for {
@@ -219,7 +220,7 @@ func awaitDrain(cmd *cobra.Command, f *drainFlags, kind, name string, look func(
 			if err == nil {
 				stays(out, drain)
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "%s %s is not drained after %s", kind, name, span(f.timeout)).
+			return skerry.Errorf(skerry.CodeUnavailable, "%s %s is not drained after %s", kind, name, span(flags.timeout)).
 				WithHint("the drain continues; `skerry describe %s %s` shows what blocks it", kind, name)
 		case <-time.After(time.Second):
 		}

@@ -1,7 +1,9 @@
 package ctl
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -9,8 +11,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-const siteGrantHelp = `Let the users of the root do something inside this site, by way of the root. A site grants nothing by itself: the root knows its
-sites only in aggregate, and no name or value of a worker leaves its site. GRANT is one of
+const siteGrantHelp = `Let the users of the root do something inside this site, by way of the root. A site grants nothing by itself:
+the root knows its sites only in aggregate, and no name or value of a worker leaves its site. GRANT is one of
 
   workers  see the workers, with their names, addresses and values
   drain    cordon, drain and uncordon workers
@@ -44,4 +46,21 @@ func (a *app) grantCommands() []*cobra.Command {
 		{Use: "revoke GRANT...", Short: "No longer let the users of the root do something at this site", Args: cobra.MinimumNArgs(1),
 			ValidArgsFunction: complete, Example: "  skerry cluster revoke drain", RunE: set(false, "revoked")},
 	}
+}
+
+func listGrants(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	list, err := c.Grants(ctx)
+	var out []item
+	for _, g := range list {
+		out = append(out, item{name: string(g.Grant), value: g, cells: []string{string(g.Grant), g.By, age(q.now, g.At)}})
+	}
+	return out, err
+}
+
+func grantsText(list []wire.Grant) string {
+	var out []string
+	for _, g := range list {
+		out = append(out, string(g))
+	}
+	return strings.Join(out, ",")
 }

@@ -275,7 +275,8 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 		}
 		out = append(out, item{name: string(v.Name), value: v,
 			cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
-				cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version, age(q.now, v.Heard), until(q.now, v.Expires),
+				cores(free.CPU), size(free.Memory), age(q.now, v.Since)},
+			wide: []string{strings.Join(v.Report.Areas, ","), v.Version, age(q.now, v.Heard), until(q.now, v.Expires),
 				grantsText(v.Report.Grants)}})
 	}
 	return out, err
@@ -294,23 +295,6 @@ func clusterStatusText(v *view.ClusterView) string {
 		return inTouch(v) + ",Cordoned"
 	}
 	return inTouch(v)
-}
-
-func listGrants(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
-	list, err := c.Grants(ctx)
-	var out []item
-	for _, g := range list {
-		out = append(out, item{name: string(g.Grant), value: g, cells: []string{string(g.Grant), g.By, age(q.now, g.At)}})
-	}
-	return out, err
-}
-
-func grantsText(list []wire.Grant) string {
-	var out []string
-	for _, g := range list {
-		out = append(out, string(g))
-	}
-	return strings.Join(out, ",")
 }
 
 func yesNo(b bool) string {

@@ -24,27 +24,27 @@ const (
 
 // AskSite passes a request of a user on to a site, over the site's own connection, and reads the answer into out, if not nil. The site
 // decides whether it answers. Nothing of the answer is kept.
-func (s *Server) AskSite(ctx context.Context, site string, q view.SiteRequest, out any) error {
+func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, siteTime)
 	defer cancel()
 	if err := s.answersUsers(ctx, site); err != nil {
 		return err
 	}
 	var body io.Reader
-	if q.Body != nil {
-		data, err := json.Marshal(q.Body)
+	if ask.Body != nil {
+		data, err := json.Marshal(ask.Body)
 		if err != nil {
 			return err
 		}
 		body = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, q.Method, "http://child"+wire.RootUsersPath+q.Path, body)
+	req, err := http.NewRequestWithContext(ctx, ask.Method, "http://child"+wire.RootUsersPath+ask.Path, body)
 	if err != nil {
 		return err
 	}
 	req.Close = true // on a stream that is used again, a second answer would be taken for that of the next user
-	req.Header.Set(wire.RootUserHeader, q.User)
-	req.Header.Set(wire.RootRequestHeader, q.Request)
+	req.Header.Set(wire.RootUserHeader, ask.User)
+	req.Header.Set(wire.RootRequestHeader, ask.Request)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

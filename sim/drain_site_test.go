@@ -70,7 +70,7 @@ func TestDrainSite(t *testing.T) {
 		t.Errorf("it does not say why: %+v", i.Why)
 	}
 	if v := w.siteView(t, "b"); v.Cordon != "new roof" || v.Drain != nil {
-		t.Errorf("%+v", v)
+		t.Errorf("the root shows %+v", v)
 	}
 	for name, msg := range map[string]any{"cordon": root.CordonCluster{Name: "x", Reason: "r"}, "drain": root.DrainCluster{Name: "x"},
 		"uncordon": root.CordonCluster{Name: "x"}} {
@@ -99,11 +99,11 @@ func TestDrainSite(t *testing.T) {
 	}
 	d := w.siteView(t, "a").Drain
 	if d == nil || d.Done || d.Left != 3 || len(d.Stays) != 4 {
-		t.Fatalf("%+v", d)
+		t.Fatalf("the drain is at %+v", d)
 	}
 	for _, s := range d.Stays {
 		if want := "new roof"; s.Tries && !strings.Contains(s.Reason, want) || !s.Tries && !strings.Contains(s.Reason, "names cluster a") {
-			t.Errorf("%+v", s)
+			t.Errorf("it stays because %+v", s)
 		}
 	}
 
@@ -124,7 +124,7 @@ func TestDrainSite(t *testing.T) {
 	}
 	ready("stays", 1)
 	if d := w.siteView(t, "a").Drain; d == nil || !d.Done || d.Left != 0 || len(d.Stays) != 1 {
-		t.Errorf("%+v", d)
+		t.Errorf("the drain is at %+v", d)
 	}
 	for _, reason := range []string{"ClusterCordoned", "ClusterDraining", "ClusterDrained", "ClusterUncordoned"} {
 		if w.told(reason) == 0 {
@@ -133,7 +133,7 @@ func TestDrainSite(t *testing.T) {
 	}
 	w.must(t, root1, root.CordonCluster{Name: "a"})
 	if v := w.siteView(t, "a"); v.Cordon != "" || v.Drain != nil {
-		t.Errorf("%+v", v)
+		t.Errorf("the root shows %+v", v)
 	}
 	w.must(t, root1, root.CordonCluster{Name: "b", Reason: "full"})
 	w.must(t, root1, app("more", 1))
@@ -154,7 +154,8 @@ func TestGrantsOfSite(t *testing.T) {
 		w.must(t, site, cluster.SetGrant{Grant: wire.GrantUpgrade, Given: true, By: "ada"})
 		w.must(t, site, cluster.SetGrant{Grant: wire.GrantWorkers, Given: true, By: "ada"})
 	}
-	if err, _ := w.Do(site, cluster.SetGrant{Grant: "all", Given: true}).(error); skerry.AsError(err) == nil || skerry.AsError(err).Code != skerry.CodeInvalid {
+	err, _ := w.Do(site, cluster.SetGrant{Grant: "all", Given: true}).(error)
+	if e := skerry.AsError(err); e == nil || e.Code != skerry.CodeInvalid {
 		t.Errorf("a grant that is none: %v", err)
 	}
 	w.Kill(site)

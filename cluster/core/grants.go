@@ -69,9 +69,3 @@ func (g *grants) names() (out []wire.Grant) {
 	}
 	return wire.KnownGrants(out)
 }
-
-// Grants lists what the users of the root may do here.
-func (vs *views) Grants() []wire.Granted { return slices.Clone(vs.grants.list) }
-
-// HasGrant reports whether the site has given something to the users of the root.
-func (vs *views) HasGrant(g wire.Grant) bool { return vs.grants.has(g) }

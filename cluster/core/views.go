@@ -77,6 +77,9 @@ func (vs *views) AppViews(manifest bool) []view.AppView {
 	return out
 }
 
+// Grants lists what the users of the root may do here.
+func (vs *views) Grants() []wire.Granted { return slices.Clone(vs.grants.list) }
+
 // RootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
 func (vs *views) RootApps() []view.AppView {
 	by := map[skerry.AppKey]*view.AppView{}

@@ -94,25 +94,25 @@ func (m *mover) TryElsewhere(now time.Time, i *Instance, why string, fx *wire.Ef
 }
 
 // Bound says why an instance can run nowhere but at its holder, or nothing.
-func (m *mover) Bound(i *Instance) string {
-	a := m.apps[i.Service.App]
-	var s *spec.ServiceSpec
-	if a != nil {
-		s = a.Manifest.Spec.Service(i.Service.Service)
+func (m *mover) Bound(inst *Instance) string {
+	app := m.apps[inst.Service.App]
+	var svc *spec.ServiceSpec
+	if app != nil {
+		svc = app.Manifest.Spec.Service(inst.Service.Service)
 	}
 	switch {
-	case s == nil:
+	case svc == nil:
 		return "" // it is about to end
-	case s.Mode == spec.ModePerWorker:
+	case svc.Mode == spec.ModePerWorker:
 		return "its service runs once on each worker"
-	case s.Mode != spec.ModeService:
+	case svc.Mode != spec.ModeService:
 		return "it is a job, which is not moved"
-	case s.Placement.Cluster != "":
-		return "its manifest names cluster " + s.Placement.Cluster
-	case s.KeepsData():
+	case svc.Placement.Cluster != "":
+		return "its manifest names cluster " + svc.Placement.Cluster
+	case svc.KeepsData():
 		return "it keeps data in its local volumes, which do not go along"
-	case len(s.HostPaths()) > 0:
-		return "it keeps data at " + s.HostPaths()[0] + " of its worker, which does not go along"
+	case len(svc.HostPaths()) > 0:
+		return "it keeps data at " + svc.HostPaths()[0] + " of its worker, which does not go along"
 	}
 	return ""
 }
@@ -122,21 +122,21 @@ func (m *mover) Replaced(i *Instance) bool { return m.replacement(i) != nil }
 
 // Leave starts an instance at another holder for one that somebody wants to be elsewhere; when it is ready it takes the first one's place,
 // and if it finds none nothing changes. It says why that may not be begun now, or nothing.
-func (m *mover) Leave(now time.Time, i *Instance, why string, fx *wire.Effects) string {
-	a := m.apps[i.Service.App]
-	var s *spec.ServiceSpec
-	if a != nil {
-		s = a.Manifest.Spec.Service(i.Service.Service)
+func (m *mover) Leave(now time.Time, inst *Instance, why string, fx *wire.Effects) string {
+	app := m.apps[inst.Service.App]
+	var svc *spec.ServiceSpec
+	if app != nil {
+		svc = app.Manifest.Spec.Service(inst.Service.Service)
 	}
 	switch {
-	case s == nil || i.Stopping:
+	case svc == nil || inst.Stopping:
 		return "it is about to end"
-	case i.Replaces != "" || m.replacement(i) != nil || i.Next != nil || i.Left != nil:
+	case inst.Replaces != "" || m.replacement(inst) != nil || inst.Next != nil || inst.Left != nil:
 		return "it is on its way already"
-	case a.revisions[s.Name] != i.Revision:
+	case app.revisions[svc.Name] != inst.Revision:
 		return "an update is about to end it"
 	}
-	n := m.startElsewhere(now, a, s, i, why, fx)
+	n := m.startElsewhere(now, app, svc, inst, why, fx)
 	n.Asked = true
 	m.saveInstance(n, fx)
 	return ""

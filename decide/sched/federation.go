@@ -97,32 +97,6 @@ func (f *Federation) of(name string) *site {
 	return &f.list[i]
 }
 
-// SetConnected adds a site, or says whether it is connected.
-func (f *Federation) SetConnected(name string, connected bool) { f.of(name).connected = connected }
-
-// SetTrust says how far a site is believed: by how much its score counts, from 0 to 1, and why that is less than all; and
-// why it gets nothing new at all, if quarantine is not empty.
-func (f *Federation) SetTrust(name string, share float64, suspicion, quarantine string) {
-	s := f.of(name)
-	s.trust, s.suspicion, s.quarantine = max(0, min(share, 1)), suspicion, quarantine
-}
-
-// SetCordon says why an operator keeps new instances from a site; an empty reason ends that.
-func (f *Federation) SetCordon(name, why string) { f.of(name).cordon = why }
-
-// Remove forgets a site.
-func (f *Federation) Remove(name string) {
-	i, ok := f.index[name]
-	if !ok {
-		return
-	}
-	last := len(f.list) - 1
-	f.list[i] = f.list[last]
-	f.index[f.list[i].name] = i
-	f.list = f.list[:last]
-	delete(f.index, name)
-}
-
 // Take counts what was handed to a site since its last report; the next report knows of it.
 func (f *Federation) Take(name string, need spec.Resources) {
 	s := f.of(name)
@@ -135,8 +109,8 @@ func (f *Federation) Take(name string, need spec.Resources) {
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
 func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 	s := f.of(name)
-	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine, cordon: s.cordon,
-		reported: true, areas: report.Areas, classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
+	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine,
+		cordon: s.cordon, reported: true, areas: report.Areas, classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
 	if report.Lowest != nil {
 		s.lowest = *report.Lowest
 	}
@@ -252,7 +226,8 @@ const (
 )
 
 // verdictNames is the table of what verdicts are about.
-var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", cordoned: "cordon", otherCluster: "cluster",
+var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine",
+	cordoned: "cordon", otherCluster: "cluster",
 	noReport: "report", noArea: "area", tooFar: "distance", unknownPlace: "location", noClass: "runtime",
 	farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
 

@@ -73,7 +73,7 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 		return nil, err
 	}
 	if s, ok := b.(rootUsers); ok {
-		s.ServeRootUsers(h.ForRoot())
+		s.ServeRootUsers(api.RootUsers(h))
 	}
 	a.Server, err = api.NewServer(h, c.Listen)
 	debug.FreeOSMemory() // hashing and describing the interface took much that nothing needs again
