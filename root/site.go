@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -27,7 +28,8 @@ const (
 func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, siteTime)
 	defer cancel()
-	if err := s.answersUsers(ctx, site); err != nil {
+	to, err := s.answersUsers(ctx, site)
+	if err != nil {
 		return err
 	}
 	var body io.Reader
@@ -48,7 +50,7 @@ func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest,
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := s.Down().RoundTripper(site).RoundTrip(req)
+	res, err := to.RoundTrip(req)
 	if err == nil {
 		defer res.Body.Close()
 		err = readSite(site, res, out)
@@ -63,30 +65,29 @@ func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest,
 	return err
 }
 
-// answersUsers says why a site cannot be asked, or nil. An older one would only answer that it does not know the path.
-func (s *Server) answersUsers(ctx context.Context, site string) error {
+// answersUsers gives the way to a site, or says why it cannot be asked. An older one would only answer that it does not know the path.
+func (s *Server) answersUsers(ctx context.Context, site string) (http.RoundTripper, error) {
 	list, err := s.Clusters(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, c := range list {
-		if string(c.Name) != site {
-			continue
-		}
-		down := s.Down()
-		if down == nil {
-			break
-		}
-		switch p := down.Peer(site); {
-		case p == nil:
-			return skerry.Errorf(skerry.CodeUnavailable, "cluster %s is not connected, so it cannot be asked", site)
-		case !p.Feature(wire.FeatureRootUsers):
-			return skerry.Errorf(skerry.CodeUnsupported, "cluster %s has version %s, which answers no users of the root", site, c.Version).
-				WithHint("upgrade the cluster, or log in there")
-		}
-		return nil
+	at := slices.IndexFunc(list, func(c view.ClusterView) bool { return string(c.Name) == site })
+	if at < 0 {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", site).WithHint("`skerry get clusters` lists them")
 	}
-	return skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", site).WithHint("`skerry get clusters` lists them")
+	down := s.Down()
+	if down == nil {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
+	}
+	switch p := down.Peer(site); {
+	case p == nil:
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "cluster %s is not connected, so it cannot be asked", site).
+			WithHint("`skerry get clusters -o wide` shows when it was heard last")
+	case !p.Feature(wire.FeatureRootUsers):
+		return nil, skerry.Errorf(skerry.CodeUnsupported, "cluster %s has version %s, which answers no users of the root", site, list[at].Version).
+			WithHint("upgrade the cluster, or log in there")
+	}
+	return down.RoundTripper(site), nil
 }
 
 // readSite reads a site's answer. A site may send anything, of any length.

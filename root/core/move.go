@@ -90,8 +90,10 @@ func Unfit(id skerry.InstanceID, to string, why []wire.Reason) error {
 }
 
 const (
-	// siteDrainRetry is how long after a try another is made for an instance of a drained site.
+	// siteDrainRetry is how long an instance of a drained site waits where no other site could take it.
 	siteDrainRetry = 10 * time.Second
+	// siteFailedRetry is how long after a copy was begun another is, if that came to nothing.
+	siteFailedRetry = 30 * time.Second
 	// maxSiteMoves bounds the instances that leave a site at the same time.
 	maxSiteMoves = 100
 )
@@ -134,7 +136,12 @@ func cordonCluster(core *Core, now time.Time, msg CordonCluster, fx *wire.Effect
 		fx.Err = noCluster(msg.Name)
 		return
 	}
-	core.suspects.cordons.set(msg.Name, &cordon{Reason: msg.Reason, Since: now}, fx)
+	next := &cordon{Reason: msg.Reason, Since: now}
+	if was := core.suspects.cordons.all[msg.Name]; was != nil { // a drain goes on
+		next = was
+		next.Reason = msg.Reason
+	}
+	core.suspects.cordons.set(msg.Name, next, fx)
 	core.suspects.rankSite(msg.Name)
 	core.suspects.siteEvent(fx, now, wire.EventNormal, "ClusterCordoned", msg.Name, "cluster "+msg.Name+" gets no new instances: "+msg.Reason)
 }
@@ -169,14 +176,19 @@ func drainSite(core *Core, now time.Time, site string, want *cordon, fx *wire.Ef
 	if want.retry == nil {
 		want.retry = map[skerry.InstanceID]time.Time{}
 	}
-	held, stays, moving, left := core.Apps.HeldBy(site), map[skerry.InstanceID]view.StayView{}, 0, 0
+	held, stays := core.Apps.HeldBy(site), map[skerry.InstanceID]view.StayView{}
+	moving, left, ending := 0, 0, 0
 	for _, inst := range held {
 		if core.Apps.Replaced(inst) {
 			moving++
 		}
 	}
 	for _, inst := range held {
-		if inst.Stopping || inst.State.Final() {
+		if inst.State.Final() {
+			continue // such as a job that is done; it is kept to be shown
+		}
+		if inst.Stopping {
+			ending++
 			continue
 		}
 		if why := core.Apps.Bound(inst); why != "" {
@@ -196,6 +208,7 @@ func drainSite(core *Core, now time.Time, site string, want *cordon, fx *wire.Ef
 			want.retry[inst.ID] = now.Add(siteDrainRetry)
 			if why == "" {
 				moving++
+				want.retry[inst.ID] = now.Add(siteFailedRetry)
 				break
 			}
 			stays[inst.ID] = view.StayView{Instance: inst.ID, Reason: why, Tries: true}
@@ -207,7 +220,7 @@ func drainSite(core *Core, now time.Time, site string, want *cordon, fx *wire.Ef
 		return i == nil || i.Holder != site
 	})
 	want.stays = stays
-	if left == 0 && len(held) == len(stays) && !want.Told {
+	if left == 0 && ending == 0 && !want.Told {
 		want.Told = true
 		core.suspects.cordons.set(site, want, fx)
 		text := "cluster " + site + " is drained"

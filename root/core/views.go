@@ -104,7 +104,9 @@ func (c *Views) drainView(site string) *view.ClusterDrain {
 	for _, i := range c.Apps.HeldBy(site) {
 		stay, stays := k.stays[i.ID]
 		switch {
-		case i.Stopping || i.State.Final():
+		case i.State.Final():
+			continue
+		case i.Stopping:
 			shown.Ending++
 			continue
 		case c.Apps.Replaced(i):
