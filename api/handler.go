@@ -195,8 +195,7 @@ type call struct {
 	guess     bool   // it came with a password
 	secure    bool   // browsers come over TLS, here or to a proxy
 	foreign   bool   // a page of another origin sent it
-	root      bool   // a user of the root sent it, by way of the root
-	rootUser  *auth.Principal
+	root      bool   // a user of the root, who is known already, sent it by way of the root
 	code      skerry.Code
 	w         http.ResponseWriter
 	body      *body           // nil for a request without one

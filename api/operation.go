@@ -169,10 +169,10 @@ func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(),
 	c.operation, c.audit = o.ID, o.Audit
 	c.object = pathObject(r)
 	if o.Scope != auth.ScopePublic {
-		if c.root {
-			c.who = c.rootUser
-		} else if c.who, err = h.authenticate(r); err != nil {
-			return nil, err
+		if !c.root {
+			if c.who, err = h.authenticate(r); err != nil {
+				return nil, err
+			}
 		}
 		if !h.limits.user(c.who.User) {
 			return nil, skerry.Errorf(skerry.CodeRateLimited, "user %s sends too many requests", c.who.User).WithHint("wait a second and try again")

@@ -29,7 +29,7 @@ const maxRootUser = 128
 // RootUsers answers users of the root. It must be reached from the root's connection alone.
 func RootUsers(handler *Handler) http.Handler {
 	return http.StripPrefix(wire.RootUsersPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{root: true, rootUser: rootUser(r.Header.Get(wire.RootUserHeader)), secure: true}
+		c := &call{root: true, who: rootUser(r.Header.Get(wire.RootUserHeader)), secure: true}
 		if id := r.Header.Get(wire.RootRequestHeader); len(id) <= 2*len(newRequestID()) && plainText(id) {
 			c.detail = "request " + id + " at the root"
 		}

@@ -327,7 +327,11 @@ func TestHostileRoot(t *testing.T) {
 	for _, name := range []string{"", strings.Repeat("a", 200), "a\u202eb", "admin"} {
 		ask(http.MethodPut, "/site/v1/workers/"+keeper+"/hold", name, `{"reason":"x"}`)
 	}
-	log, err := harbour.admin().Audit(t.Context(), "", "hold-worker", 100)
+	log, err := harbour.admin().Audit(t.Context(), "root/admin", "unknown", 100)
+	if must(t, err); len(log) == 0 || log[0].Result != string(skerry.CodeForbidden) {
+		t.Errorf("the audit has of what no site grants %+v", log)
+	}
+	log, err = harbour.admin().Audit(t.Context(), "", "hold-worker", 100)
 	must(t, err)
 	for _, r := range log {
 		if r.User != "root/?" && r.User != "root/admin" {
