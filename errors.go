@@ -14,6 +14,7 @@ const (
 	CodeInvalid      Code = "invalid"      // the request is wrong; change it
 	CodeUnauthorized Code = "unauthorized" // log in first
 	CodeForbidden    Code = "forbidden"    // logged in, but not allowed
+	CodeNotGranted   Code = "not-granted" // a site does not let users of its root do that
 	CodeNotFound     Code = "not-found"
 	CodeConflict     Code = "conflict"    // exists already, or changed meanwhile
 	CodeQuota        Code = "quota"       // the organisation's quota does not allow it
@@ -28,7 +29,7 @@ const (
 
 // codeStatus is the table of HTTP statuses.
 var codeStatus = map[Code]int{
-	CodeInvalid: 422, CodeUnauthorized: 401, CodeForbidden: 403, CodeNotFound: 404, CodeConflict: 409, CodeQuota: 403,
+	CodeInvalid: 422, CodeUnauthorized: 401, CodeForbidden: 403, CodeNotGranted: 403, CodeNotFound: 404, CodeConflict: 409, CodeQuota: 403,
 	CodeWrongTier: 421, CodeUnsupported: 501, CodeUnavailable: 503, CodeFull: 507, CodeTooLarge: 413, CodeRateLimited: 429,
 	CodeInternal: 500,
 }

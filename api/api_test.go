@@ -26,6 +26,8 @@ type site struct {
 	URL  string
 	Dir  string
 	Root *parents.Root // nil at a cluster
+	// Cluster is nil at a root, and at a cluster of its own
+	Cluster *parents.Cluster
 }
 
 // quick makes hashes of passwords that take no time: nearly every test makes an admin.

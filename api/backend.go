@@ -60,6 +60,10 @@ type Backend interface {
 	Disconnect(name string)
 	// TrustCluster has a cluster believed again, whatever was counted against it, and ends its quarantine.
 	TrustCluster(ctx context.Context, name string) error
+	// CordonCluster keeps new instances from a cluster; an empty reason ends that, a drain and a quarantine. DrainCluster has what can
+	// leave it. Both are about what the root places.
+	CordonCluster(ctx context.Context, name, reason string) error
+	DrainCluster(ctx context.Context, name string, r view.ClusterDrainRequest) error
 	// CordonWorker keeps new work from a worker; an empty reason ends that.
 	CordonWorker(ctx context.Context, name, reason string) error
 	// DrainWorker has everything that can leave a worker; CordonWorker without a reason ends that.
@@ -74,6 +78,12 @@ type Backend interface {
 	WorkerOverlay(ctx context.Context, name string) (view.OverlayView, error)
 	// UpgradeWorker has a worker's agent go over to another program.
 	UpgradeWorker(ctx context.Context, name string, r view.UpgradeRequest) error
+	// Grants lists what a cluster lets the users of its root do there, and SetGrant gives or takes back something of that.
+	Grants(ctx context.Context) ([]wire.Granted, error)
+	SetGrant(ctx context.Context, g wire.Grant, given bool, by string) error
+	// AskSite passes a request of a user of the root on to a cluster, which decides whether it answers, and reads the answer into out, if
+	// not nil.
+	AskSite(ctx context.Context, cluster string, q view.SiteRequest, out any) error
 
 	// Authority makes tokens and lists and revokes children.
 	Authority() *auth.Authority

@@ -38,6 +38,8 @@ type ClientOptions struct {
 	Tokens TokenStore
 	// Bearer is an access token that is sent instead.
 	Bearer string
+	// Cluster is whose workers are meant, at a root; empty: the server's own.
+	Cluster string
 	// Agent names the program to the server.
 	Agent string
 	// Dial replaces the dialer, for tests.

@@ -429,19 +429,41 @@ func (c *Client) TrustCluster(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodPut, "/v1/clusters/"+esc(name)+"/trust", nil, nil, nil)
 }
 
-// Workers lists the workers; only a cluster knows them.
+// workers is where the workers are: of the server, or of the cluster of ClientOptions.Cluster.
+func (c *Client) workers() string {
+	if c.opt.Cluster == "" {
+		return "/v1/workers"
+	}
+	return "/v1/clusters/" + esc(c.opt.Cluster) + "/workers"
+}
+
+// Grants lists what the cluster lets the users of its root do.
+func (c *Client) Grants(ctx context.Context) ([]wire.Granted, error) {
+	return list[wire.Granted](ctx, c, "/v1/grants", nil)
+}
+
+// SetGrant has the cluster let the users of its root do something, or no longer do it.
+func (c *Client) SetGrant(ctx context.Context, g wire.Grant, given bool) error {
+	method := http.MethodDelete
+	if given {
+		method = http.MethodPut
+	}
+	return c.do(ctx, method, "/v1/grants/"+esc(string(g)), nil, nil, nil)
+}
+
+// Workers lists the workers. Only a cluster knows them; a root asks the cluster of ClientOptions.Cluster.
 func (c *Client) Workers(ctx context.Context) ([]view.WorkerView, error) {
-	return list[view.WorkerView](ctx, c, "/v1/workers", nil)
+	return list[view.WorkerView](ctx, c, c.workers(), nil)
 }
 
 // Worker shows a worker.
 func (c *Client) Worker(ctx context.Context, name string) (view.WorkerView, error) {
-	return get[view.WorkerView](ctx, c, "/v1/workers/"+esc(name), nil)
+	return get[view.WorkerView](ctx, c, c.workers()+"/"+esc(name), nil)
 }
 
 // WorkerOverlay asks a worker by which ways it reaches the others in the overlay.
 func (c *Client) WorkerOverlay(ctx context.Context, name string) (view.OverlayView, error) {
-	return get[view.OverlayView](ctx, c, "/v1/workers/"+esc(name)+"/overlay", nil)
+	return get[view.OverlayView](ctx, c, c.workers()+"/"+esc(name)+"/overlay", nil)
 }
 
 // DeleteWorker forgets a worker that is not connected.
@@ -449,9 +471,19 @@ func (c *Client) DeleteWorker(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/workers/"+esc(name), nil, nil, nil)
 }
 
+// CordonCluster keeps new work from a cluster; an empty reason ends that, a drain and a quarantine.
+func (c *Client) CordonCluster(ctx context.Context, name, reason string) error {
+	return c.do(ctx, http.MethodPut, "/v1/clusters/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
+}
+
+// DrainCluster has everything of the root's that can leave a cluster.
+func (c *Client) DrainCluster(ctx context.Context, name string, r view.ClusterDrainRequest) error {
+	return c.do(ctx, http.MethodPut, "/v1/clusters/"+esc(name)+"/drain", nil, r, nil)
+}
+
 // CordonWorker keeps new work from a worker; an empty reason ends that.
 func (c *Client) CordonWorker(ctx context.Context, name, reason string) error {
-	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
+	return c.do(ctx, http.MethodPut, c.workers()+"/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)
 }
 
 // Unadmitted lists what is there and would be refused, given less, or without effect today.
@@ -467,12 +499,12 @@ func (c *Client) Rebalance(ctx context.Context, dryRun bool) (view.RebalancePlan
 
 // DrainWorker has everything that can leave a worker.
 func (c *Client) DrainWorker(ctx context.Context, name string, r view.DrainRequest) error {
-	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/drain", nil, r, nil)
+	return c.do(ctx, http.MethodPut, c.workers()+"/"+esc(name)+"/drain", nil, r, nil)
 }
 
 // UpgradeWorker has a worker's agent go over to another program.
 func (c *Client) UpgradeWorker(ctx context.Context, name string, r view.UpgradeRequest) error {
-	return c.do(ctx, http.MethodPut, "/v1/workers/"+esc(name)+"/upgrade", nil, r, nil)
+	return c.do(ctx, http.MethodPut, c.workers()+"/"+esc(name)+"/upgrade", nil, r, nil)
 }
 
 // JoinTokens lists the join tokens.

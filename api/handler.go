@@ -49,7 +49,8 @@ type Handler struct {
 	meter      *meter
 	operations []operation
 	byID       map[string]bool
-	spec       func() []byte // openapi.json
+	granted    map[string]bool // patterns of operations that users of the root may reach, if the site has granted that
+	spec       func() []byte   // openapi.json
 	specYAML   func() []byte
 }
 
@@ -70,7 +71,8 @@ func NewHandler(opt Options) (*Handler, error) {
 	if opt.BodyWait == 0 {
 		opt.BodyWait = 30 * time.Second
 	}
-	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{}}
+	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{},
+		granted: map[string]bool{}}
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	aliasTypes(registry)
 	handler.api = humago.New(handler.mux, huma.Config{
@@ -189,9 +191,11 @@ type call struct {
 	object    string
 	detail    string // for the audit: what was done to the object
 	audit     bool
-	guess     bool // it came with a password
-	secure    bool // browsers come over TLS, here or to a proxy
-	foreign   bool // a page of another origin sent it
+	reads     string // what it reads, of which the audit needs no second record; empty: it has each
+	guess     bool   // it came with a password
+	secure    bool   // browsers come over TLS, here or to a proxy
+	foreign   bool   // a page of another origin sent it
+	root      bool   // a user of the root, who is known already, sent it by way of the root
 	code      skerry.Code
 	w         http.ResponseWriter
 	body      *body           // nil for a request without one
@@ -241,13 +245,18 @@ const hsts = "max-age=2592000"
 
 // ServeHTTP bounds, answers, counts and logs a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	serve(h, w, r, &call{secure: r.TLS != nil || h.opt.OIDC.TLS(), foreign: foreignOrigin(r)})
+}
+
+// serve answers a request of which something is known already.
+func serve(handler *Handler, w http.ResponseWriter, r *http.Request, call *call) {
 	begin := time.Now()
-	c := &call{id: newRequestID(), operation: "unknown", secure: r.TLS != nil || h.opt.OIDC.TLS(), foreign: foreignOrigin(r)}
-	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, c), addressKey{}, address(r)))
+	call.id, call.operation = newRequestID(), "unknown"
+	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), callKey{}, call), addressKey{}, address(r)))
 	r = r.WithContext(context.WithValue(r.Context(), hostKey{}, r.Host))
 	rec := &recorder{ResponseWriter: w}
 	head := w.Header()
-	head.Set("X-Request-Id", c.id)
+	head.Set("X-Request-Id", call.id)
 	head.Set("X-Content-Type-Options", "nosniff")
 	if r.TLS != nil {
 		head.Set("Strict-Transport-Security", hsts)
@@ -261,34 +270,40 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if p == http.ErrAbortHandler {
 				panic(p)
 			}
-			h.opt.Log.Error("panic", "request", c.id, "operation", c.operation, "err", p, "stack", string(debug.Stack()))
+			handler.opt.Log.Error("panic", "request", call.id, "operation", call.operation, "err", p, "stack", string(debug.Stack()))
 			if rec.status == 0 {
-				h.fail(rec, r, skerry.Errorf(skerry.CodeInternal, "panic"))
+				handler.fail(rec, r, skerry.Errorf(skerry.CodeInternal, "panic"))
 			}
 		}
-		h.done(c, r, rec.status, time.Since(begin))
+		handler.done(call, r, rec.status, time.Since(begin))
 	}()
 	if r.ContentLength != 0 {
 		// Also for what nobody reads: the server waits for it before it answers.
-		http.NewResponseController(w).SetReadDeadline(begin.Add(h.opt.BodyWait))
-		c.body = &body{ReadCloser: r.Body}
-		r.Body = c.body
+		http.NewResponseController(w).SetReadDeadline(begin.Add(handler.opt.BodyWait))
+		call.body = &body{ReadCloser: r.Body}
+		r.Body = call.body
 	}
-	if !h.limits.addr(address(r)) {
-		h.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests from %s", address(r)).
+	if !handler.limits.addr(address(r)) {
+		handler.fail(rec, r, skerry.Errorf(skerry.CodeRateLimited, "too many requests from %s", address(r)).
 			WithHint("wait a second and try again"))
 		return
 	}
 	if !isUpload(r) {
 		if r.ContentLength > spec.MaxManifest+maxOther {
 			rec.Header().Set("Connection", "close") // the rest is not read
-			h.fail(rec, r, skerry.Errorf(skerry.CodeTooLarge, "the body has %d bytes; at most %d are accepted", r.ContentLength, spec.MaxManifest).
+			handler.fail(rec, r, skerry.Errorf(skerry.CodeTooLarge, "the body has %d bytes; at most %d are accepted", r.ContentLength,
+				spec.MaxManifest).
 				WithHint("put large files into an image"))
 			return
 		}
 		r.Body = http.MaxBytesReader(rec, r.Body, spec.MaxManifest+maxOther)
 	}
-	h.mux.ServeHTTP(rec, r)
+	if call.root && !reaches(handler, r) {
+		handler.fail(rec, r, skerry.Errorf(skerry.CodeForbidden, "no site lets users of its root do that").
+			WithHint("log in at the cluster (`skerry login --server https://CLUSTER`)"))
+		return
+	}
+	handler.mux.ServeHTTP(rec, r)
 }
 
 // unknown answers what is not in the table.
@@ -340,11 +355,13 @@ func (h *Handler) done(c *call, r *http.Request, status int, took time.Duration)
 // audited reports whether a request comes into the audit: what changed something, and of what did not as much as leaves room for that.
 func (h *Handler) audited(c *call, addr string) bool {
 	switch {
+	case c.reads != "" && c.audit && !h.limits.read(c.reads, c.code):
+		return false
 	case c.code == "":
 		return c.audit
 	case c.code == skerry.CodeUnauthorized:
 		return c.guess && h.limits.failure(addr) // without a login nobody changes anything
-	case c.code == skerry.CodeRateLimited || !c.audit && c.code != skerry.CodeForbidden:
+	case c.code == skerry.CodeRateLimited || !c.audit && c.code != skerry.CodeForbidden && c.code != skerry.CodeNotGranted:
 		return false
 	}
 	if c.who == nil {

@@ -45,12 +45,15 @@ type limits struct {
 	failed  map[string]*rate.Limiter // users and addresses whose failures are audited
 	failing *rate.Limiter
 	addrs   map[string]*rate.Limiter
+	repeats map[string]*repeat // what reads are in the audit, by who, what and object
+	reading *rate.Limiter
 	streams map[string]int
 	open    int
 }
 
 func newLimits(l Limits) *limits {
 	return &limits{Limits: l.fill(), users: map[string]*rate.Limiter{}, addrs: map[string]*rate.Limiter{}, failed: map[string]*rate.Limiter{},
+		repeats: map[string]*repeat{}, reading: rate.NewLimiter(rate.Every(failureEvery), auditedFailures),
 		failing: rate.NewLimiter(rate.Every(failureEvery), auditedFailures), streams: map[string]int{}}
 }
 
@@ -76,6 +79,47 @@ func (l *limits) failure(who string) bool {
 	}
 	l.mu.Unlock()
 	return b.Allow() && l.failing.Allow()
+}
+
+// repeatsEvery is how often the audit keeps that a user reads the same again.
+const repeatsEvery = 10 * time.Minute
+
+// repeat is a reading that the audit has.
+type repeat struct {
+	at   time.Time
+	code skerry.Code // with which it ended last
+	told bool        // it has ended once
+}
+
+// reads reports whether a reading may be answered: the audit has it from a while ago, or has room for it. So it is not flooded, and lacks
+// nothing.
+func (l *limits) reads(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if k := l.repeats[key]; k != nil && now.Sub(k.at) < repeatsEvery {
+		return true
+	}
+	if !l.reading.AllowN(now, 1) {
+		return false
+	}
+	if len(l.repeats) >= maxBuckets {
+		l.repeats = map[string]*repeat{}
+	}
+	l.repeats[key] = &repeat{at: now}
+	return true
+}
+
+// read reports whether the end of a reading is news to the audit.
+func (l *limits) read(key string, code skerry.Code) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.repeats[key]
+	if k == nil || k.told && k.code == code {
+		return k == nil
+	}
+	k.told, k.code = true, code
+	return true
 }
 
 func (l *limits) take(m *map[string]*rate.Limiter, key string, r float64) bool {

@@ -46,11 +46,24 @@ type operation struct {
 	Type             string // of the answer, if no value that the handler returns
 	Answer           any    // a value of the type that Type, if that is JSON, holds; nil: any object
 	Late             bool   // the answer may be an error although its status is that of success
+	// Grant is what a site must have given the users of its root for them to reach this there; empty: they never do.
+	Grant wire.Grant
+	// Repeats: with Audit, what the same user does again and again to the same object is kept once in repeatsEvery. It changes nothing.
+	Repeats bool
 	// Also are statuses beside that of success and those of errors, and what they mean.
 	Also map[string]string
 }
 
 const defaultBody = 64 << 10
+
+// description says what an operation asks for.
+func (o *operation) description() string {
+	s := "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + "."
+	if o.Grant != "" {
+		s += " Users of the root need the site's grant " + string(o.Grant) + "."
+	}
+	return s
+}
 
 // add puts an operation into the table, the router and the OpenAPI document. fn is called once who is known to be
 // allowed, but for the objects each item and named in body.
@@ -58,7 +71,7 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 	handler.note(o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
 		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: handler.opt.BodyWait, RejectUnknownQueryParameters: true,
-		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + "."}
+		Description: o.description()}
 	if o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
@@ -145,6 +158,9 @@ func (h *Handler) note(o operation) {
 		panic("operation " + o.ID + " asks a scope of nothing")
 	}
 	h.byID[o.ID] = true
+	if o.Grant != "" {
+		h.granted[o.Method+" "+o.Path] = true
+	}
 	h.operations = append(h.operations, o)
 }
 
@@ -153,8 +169,10 @@ func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(),
 	c.operation, c.audit = o.ID, o.Audit
 	c.object = pathObject(r)
 	if o.Scope != auth.ScopePublic {
-		if c.who, err = h.authenticate(r); err != nil {
-			return nil, err
+		if !c.root {
+			if c.who, err = h.authenticate(r); err != nil {
+				return nil, err
+			}
 		}
 		if !h.limits.user(c.who.User) {
 			return nil, skerry.Errorf(skerry.CodeRateLimited, "user %s sends too many requests", c.who.User).WithHint("wait a second and try again")
@@ -163,8 +181,20 @@ func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(),
 	if o.At != "" && o.At != h.opt.Backend.Tier() {
 		return nil, h.wrongTier(o)
 	}
-	if err := h.authorise(r.Context(), c.who, o, r); err != nil {
+	if c.root {
+		c.audit = true
+		err = checkGrant(h, r.Context(), o)
+	} else {
+		err = h.authorise(r.Context(), c.who, o, r)
+	}
+	if err != nil {
 		return nil, err
+	}
+	if o.Repeats || c.root && r.Method == http.MethodGet {
+		if c.reads = c.who.User + " " + o.ID + " " + c.object; !h.limits.reads(c.reads) {
+			return nil, skerry.Errorf(skerry.CodeRateLimited, "users ask for too many different things to keep all of them in the audit").
+				WithHint("wait a minute and try again")
+		}
 	}
 	if !o.Stream {
 		return func() {}, nil

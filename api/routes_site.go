@@ -62,12 +62,12 @@ func (h *Handler) addSite() {
 			list, err := h.opt.Backend.Clusters(ctx)
 			return seen(list, err, func(c *view.ClusterView) bool { return who.May(auth.ScopeClustersRead, "", string(c.Name)) })
 		})
-	type clusterIn struct {
+	type ClusterPath struct {
 		Cluster string `path:"cluster" maxLength:"63"`
 	}
 	add(h, operation{ID: "get-cluster", Method: http.MethodGet, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClustersRead,
 		Object: objCluster, Tag: "clusters", At: wire.TierRoot, Summary: "Show a cluster."},
-		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*answer[view.ClusterView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *ClusterPath) (*answer[view.ClusterView], error) {
 			list, err := h.opt.Backend.Clusters(ctx)
 			for _, c := range list {
 				if string(c.Name) == in.Cluster {
@@ -82,23 +82,54 @@ func (h *Handler) addSite() {
 	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters",
 		At: wire.TierRoot, Summary: "Remove a disconnected cluster and revoke its key.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, who *auth.Principal, in *clusterIn) (*none, error) {
+		func(ctx context.Context, who *auth.Principal, in *ClusterPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
 	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Trust a cluster again: clear the marks against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
-		func(ctx context.Context, _ *auth.Principal, in *clusterIn) (*none, error) {
+		func(ctx context.Context, _ *auth.Principal, in *ClusterPath) (*none, error) {
 			return nil, h.opt.Backend.TrustCluster(ctx, in.Cluster)
 		})
+	type clusterHoldIn struct {
+		ClusterPath
+		Body struct {
+			Reason string `json:"reason" maxLength:"200" doc:"Why the cluster is cordoned. Empty uncordons it."`
+		}
+	}
+	add(h, operation{ID: "hold-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/hold", Scope: auth.ScopeClusterAdmin,
+		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
+		Summary: "Cordon or uncordon a cluster. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
+		Status:  http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *clusterHoldIn) (*none, error) {
+			return nil, h.opt.Backend.CordonCluster(ctx, in.Cluster, in.Body.Reason)
+		})
+	type clusterDrainIn struct {
+		ClusterPath
+		Body view.ClusterDrainRequest
+	}
+	add(h, operation{ID: "drain-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/drain", Scope: auth.ScopeClusterAdmin,
+		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
+		Summary: "Drain a cluster: cordon it and move the root's instances to other clusters, each once its copy there is ready. " +
+			"Uncordoning the cluster ends the drain.", Status: http.StatusAccepted, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *clusterDrainIn) (*none, error) {
+			return nil, h.opt.Backend.DrainCluster(ctx, in.Cluster, in.Body)
+		})
 	h.addWorkers()
+	addGrants(h)
+	addClusterWorkers(h)
 	h.addTokens()
 	h.addMembers()
 }
 
+// holdRequest cordons or uncordons a worker.
+type holdRequest struct {
+	Reason string `json:"reason" maxLength:"200" doc:"Why the worker is cordoned. Empty uncordons it."`
+}
+
 func (h *Handler) addWorkers() {
 	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite,
-		Tag: "workers", At: wire.TierCluster, Summary: "List the workers."},
+		Tag: "workers", At: wire.TierCluster, Grant: wire.GrantWorkers, Summary: "List the workers."},
 		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			return listOf(list), err
@@ -107,7 +138,7 @@ func (h *Handler) addWorkers() {
 		Worker string `path:"worker" maxLength:"63"`
 	}
 	add(h, operation{ID: "get-worker", Method: http.MethodGet, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersRead, Object: objSite,
-		Tag: "workers", At: wire.TierCluster, Summary: "Show a worker."},
+		Tag: "workers", At: wire.TierCluster, Grant: wire.GrantWorkers, Summary: "Show a worker."},
 		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
 			for _, w := range list {
@@ -121,7 +152,8 @@ func (h *Handler) addWorkers() {
 			return nil, err
 		})
 	add(h, operation{ID: "worker-overlay", Method: http.MethodGet, Path: "/v1/workers/{worker}/overlay", Scope: auth.ScopeWorkersRead,
-		Object: objSite, Tag: "workers", At: wire.TierCluster, Summary: "Return a worker's overlay paths to other workers."},
+		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantWorkers,
+		Summary: "Return a worker's overlay paths to other workers."},
 		func(ctx context.Context, _ *auth.Principal, in *WorkerPath) (*answer[view.OverlayView], error) {
 			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
 			return &answer[view.OverlayView]{v}, err
@@ -137,7 +169,7 @@ func (h *Handler) addWorkers() {
 		Body view.DrainRequest
 	}
 	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite,
-		Object: objSite, Tag: "workers", At: wire.TierCluster,
+		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantDrain,
 		Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the " +
 			"worker ends the drain.", Status: http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *drainIn) (*none, error) {
@@ -166,7 +198,7 @@ func (h *Handler) addWorkers() {
 		Body view.UpgradeRequest
 	}
 	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite,
-		Object: objSite, Tag: "workers", At: wire.TierCluster,
+		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantUpgrade,
 		Summary: "Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.",
 		Status:  http.StatusAccepted, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *upgradeIn) (*none, error) {
@@ -174,12 +206,10 @@ func (h *Handler) addWorkers() {
 		})
 	type holdIn struct {
 		WorkerPath
-		Body struct {
-			Reason string `json:"reason" maxLength:"200" doc:"Why the worker is cordoned. Empty uncordons it."`
-		}
+		Body holdRequest
 	}
 	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite,
-		Object: objSite, Tag: "workers", At: wire.TierCluster,
+		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantDrain,
 		Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
 		Status:  http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *holdIn) (*none, error) {

@@ -71,21 +71,23 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 	return u, err
 }
 
-// Clusters is answered by the root only.
-func (s *Server) Clusters(context.Context) ([]view.ClusterView, error) {
-	return nil, skerry.Errorf(skerry.CodeWrongTier, "a cluster does not know other clusters").
-		WithHint("log in at the root or choose its context (`skerry context use NAME`)")
-}
-
-// TrustCluster is answered by the root only.
-func (s *Server) TrustCluster(ctx context.Context, _ string) error {
-	_, err := s.Clusters(ctx)
-	return err
-}
-
 // Workers lists the site's workers.
 func (s *Server) Workers(ctx context.Context) ([]view.WorkerView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.WorkerView, error) { return c.Workers(), nil })
+}
+
+// Grants lists what the users of the root may do at the site.
+func (s *Server) Grants(ctx context.Context) ([]wire.Granted, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Granted, error) { return c.Grants(), nil })
+}
+
+// SetGrant gives something to the users of the root, or takes it back.
+func (s *Server) SetGrant(ctx context.Context, g wire.Grant, given bool, by string) error {
+	if given && s.opt.Root == nil {
+		return skerry.Errorf(skerry.CodeUnsupported, "cluster %s has no root whose users could be granted anything", s.opt.Name)
+	}
+	_, err := s.Role.Do(ctx, core.SetGrant{Grant: g, Given: given, By: by})
+	return err
 }
 
 // Unadmitted lists what the site has and would be refused, or takes no effect, today.

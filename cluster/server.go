@@ -66,11 +66,14 @@ type RootLink struct {
 // Server is a cluster orchestrator with goroutines, store and links. It implements api.Backend.
 type Server struct {
 	*tier.Hub
+	notRoot
 	opt     ServerOptions
 	up      atomic.Pointer[tier.Up]
 	answers atomic.Pointer[answerer] // of this life
 	relay   atomic.Pointer[relay.Server]
 	meter   atomic.Pointer[roundtrip.Meter]
+	// rootUsers answers users of the root; nil: the site has no API
+	rootUsers atomic.Pointer[http.Handler]
 }
 
 // NewServer opens what the cluster keeps; Run starts it.
@@ -199,8 +202,22 @@ func (s *Server) term() uint64 {
 	return s.opt.Leadership.Term()
 }
 
-// fromParent serves what the root asks: requests for an instance, which go on to its worker.
+// ServeRootUsers has requests of the root's users answered by a handler, which decides what they may. Their paths begin with
+// wire.RootUsersPath.
+func (s *Server) ServeRootUsers(h http.Handler) { s.rootUsers.Store(&h) }
+
+// fromParent serves what the root asks: requests for an instance, which go on to its worker, and those of users.
 func (s *Server) fromParent(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, wire.RootUsersPath+"/") {
+		h := s.rootUsers.Load()
+		if h == nil {
+			tier.WriteProblem(w, skerry.Errorf(skerry.CodeUnsupported, "cluster %s has no API, and answers no users", s.opt.Name).
+				WithHint("its operator starts it with --api"))
+			return
+		}
+		(*h).ServeHTTP(w, r)
+		return
+	}
 	if r.URL.Path == "/plan" && r.Method == http.MethodPost {
 		s.servePlan(w, r)
 		return

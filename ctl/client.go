@@ -40,7 +40,7 @@ func (a *app) clientOf(x *Context) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := api.ClientOptions{Server: server, Pin: x.CAPin, Bearer: x.Token, Agent: "skerry/" + a.opt.Version}
+	o := api.ClientOptions{Server: server, Pin: x.CAPin, Bearer: x.Token, Agent: "skerry/" + a.opt.Version, Cluster: a.cluster}
 	if x.CAFile != "" {
 		pem, err := os.ReadFile(x.CAFile)
 		if err != nil {

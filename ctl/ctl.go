@@ -74,6 +74,9 @@ func New(opt Options) *cobra.Command {
 		if c.Name() == "worker" {
 			c.AddCommand(a.workerCommands()...)
 		}
+		if c.Name() == "cluster" {
+			c.AddCommand(a.grantCommands()...)
+		}
 	}
 	addGroup(root, groupRoles, opt.Roles)
 	root.Annotations = map[string]string{}
@@ -88,6 +91,7 @@ type app struct {
 	opt         Options
 	contextName string // --context
 	space       string // --namespace
+	cluster     string // --cluster: whose workers are meant, at a root
 	// local, if set, makes the client in place of a context.
 	local func() (*api.Client, error)
 }

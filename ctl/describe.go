@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	return &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"},
+	cmd := &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"},
 		Short: "Show the details of an application, service, instance, volume, cluster or worker", Args: cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeObjects,
 		Example:           "  skerry describe app shop\n  skerry describe instance front-x5b2k",
@@ -36,6 +36,9 @@ func (a *app) describeCommand() *cobra.Command {
 			}
 			res, err := findResource(kind)
 			if err != nil {
+				return err
+			}
+			if err := a.workersOnly(res); err != nil {
 				return err
 			}
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
@@ -72,11 +75,13 @@ func (a *app) describeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return describeWorker(ctx, client, out, &v, time.Now())
+				return a.describeWorker(ctx, client, out, &v, time.Now())
 			}
 			return skerry.Errorf(skerry.CodeUnsupported, "%s cannot be described", res.plural2()).
 				WithHint("`skerry get %s -o yaml` shows everything", res.singular())
 		})}
+	a.clusterFlag(cmd)
+	return cmd
 }
 
 func when(now, t time.Time) string {
@@ -421,8 +426,16 @@ func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
 	}
 	pairs.add("Instances", strconv.Itoa(v.Instances))
 	pairs.add("Last report", when(now, v.ReportAt))
+	pairs.add("Last heard", when(now, v.Heard))
+	pairs.add("Certificate", until(now, v.Expires))
+	pairs.add("Grants", grantsText(v.Report.Grants))
+	pairs.add("Cordoned because", v.Cordon)
+	pairs.add("Drained", drainText(clusterDrain(v)))
 	describeTrust(pairs, v.Trust, now)
 	pairs.flush()
+	if d := clusterDrain(v); d != nil {
+		stays(out, d)
+	}
 	if len(v.Report.Classes) == 0 {
 		return
 	}
@@ -496,7 +509,7 @@ func describeTrust(p *pairs, v *view.CreditView, now time.Time) {
 	}
 }
 
-func describeWorker(ctx context.Context, client *api.Client, out io.Writer, shown *view.WorkerView, now time.Time) error {
+func (a *app) describeWorker(ctx context.Context, client *api.Client, out io.Writer, shown *view.WorkerView, now time.Time) error {
 	pairs := newPairs(out)
 	pairs.add("Worker", string(shown.Name))
 	pairs.add("Status", workerStatusText(shown))
@@ -548,6 +561,9 @@ func describeWorker(ctx context.Context, client *api.Client, out io.Writer, show
 			t.add("", []string{"  " + r.Name, yesNo(r.Passed), r.Version, r.Cause, r.Cure})
 		}
 		t.print(out, false, true)
+	}
+	if a.cluster != "" {
+		return nil // the root does not know which of its instances are on a worker
 	}
 	list, err := client.Instances(ctx, api.InstanceFilter{})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,47 +14,92 @@ import (
 	"skerry.dev/skerry/view"
 )
 
+// clusterFlag has a command about workers go to a cluster by way of its root.
+func (a *app) clusterFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.cluster, "cluster", "", "at a root: the cluster whose workers are meant, if it grants that")
+	cmd.RegisterFlagCompletionFunc("cluster", a.completeKind("cluster"))
+}
+
+// workersOnly refuses --cluster for what is no worker.
+func (a *app) workersOnly(r *resource) error {
+	if a.cluster == "" || r.singular() == "worker" {
+		return nil
+	}
+	return skerry.Errorf(skerry.CodeUnsupported, "--cluster goes with workers, and not with %s", r.plural2()).
+		WithHint("a root knows the rest by itself; `skerry get instances` shows the cluster of each")
+}
+
+// workerOrCluster reads WORKER, worker WORKER, cluster CLUSTER, and the same with a slash.
+func workerOrCluster(args []string) (name string, cluster bool, err error) {
+	kind, name := "worker", args[len(args)-1]
+	if k, n, ok := strings.Cut(name, "/"); ok && len(args) == 1 {
+		kind, name = k, n
+	} else if len(args) == 2 {
+		kind = args[0]
+	}
+	r, err := findResource(kind)
+	if err != nil || r.singular() != "worker" && r.singular() != "cluster" {
+		return "", false, skerry.Errorf(skerry.CodeInvalid, "%s is neither a worker nor a cluster", strings.Join(args, " ")).
+			WithHint("write worker NAME or cluster NAME")
+	}
+	return name, r.singular() == "cluster", nil
+}
+
 func (a *app) cordonCommand() *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{Use: "cordon WORKER", Short: "Cordon a worker: it gets no new instances, and keeps those it has",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("worker"),
+	cmd := &cobra.Command{Use: "cordon [worker] WORKER | cordon cluster CLUSTER",
+		Short: "Cordon a worker, or at the root a cluster: it gets no new instances, and keeps those it has",
+		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
+		Long: `Cordon a worker: it gets no new instances, and keeps those it has. At the root, a cluster is cordoned for what the root places;
+the cluster itself is not asked, and places its own applications as before.`,
+		Example: "  skerry cordon w1\n  skerry cordon w1 --cluster harbour\n  skerry cordon cluster harbour",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			if reason == "" {
 				reason = "cordoned by its operator"
 			}
-			name := trimKind(args[0], "worker")
-			if err := c.CordonWorker(cmd.Context(), name, reason); err != nil {
-				return err
+			name, cluster, err := workerOrCluster(args)
+			switch {
+			case err != nil:
+			case cluster:
+				if err = c.CordonCluster(cmd.Context(), name, reason); err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s is cordoned\n", name)
+				}
+			default:
+				if err = c.CordonWorker(cmd.Context(), name, reason); err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is cordoned\n", name)
+				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is cordoned\n", name)
-			return nil
+			return err
 		})}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown to people")
+	a.clusterFlag(cmd)
 	return cmd
 }
 
 func (a *app) uncordonCommand() *cobra.Command {
-	return &cobra.Command{Use: "uncordon WORKER|cluster/CLUSTER",
-		Short: "Uncordon a worker, or at the root a cluster, so that it gets new instances again", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "uncordon [worker] WORKER | uncordon cluster CLUSTER",
+		Short: "Uncordon a worker, or at the root a cluster, so that it gets new instances again", Args: cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeKind("worker"),
 		Long: `Let a worker get new instances again. This ends a cordon, a drain and a quarantine. The worker's claims are trusted again,
-including a larger capacity. At the root, cluster/NAME ends the quarantine of a cluster.`,
-		Example: "  skerry uncordon w1\n  skerry uncordon cluster/harbour",
+including a larger capacity. At the root, the same for a cluster.`,
+		Example: "  skerry uncordon w1\n  skerry uncordon cluster harbour",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			if name := trimKind(args[0], "cluster"); name != args[0] {
-				if err := c.TrustCluster(cmd.Context(), name); err != nil {
-					return err
+			name, cluster, err := workerOrCluster(args)
+			switch {
+			case err != nil:
+			case cluster:
+				if err = c.CordonCluster(cmd.Context(), name, ""); err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s is uncordoned\n", name)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s is uncordoned\n", name)
-				return nil
+			default:
+				if err = c.CordonWorker(cmd.Context(), name, ""); err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is uncordoned\n", name)
+				}
 			}
-			name := trimKind(args[0], "worker")
-			if err := c.CordonWorker(cmd.Context(), name, ""); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "worker/%s is uncordoned\n", name)
-			return nil
+			return err
 		})}
+	a.clusterFlag(cmd)
+	return cmd
 }
 
 const drainHelp = `Cordon a worker and move its instances away. Each instance stops once its copy elsewhere is ready, so that no request fails.
@@ -61,7 +107,11 @@ Instances that stay are listed with the reason: those of services that run once 
 whose manifest names the worker, and services that keep data on it (--force moves these too, without the data). If there is
 no room for an instance, Skerry keeps trying, under a root at other sites as well.
 
-The worker stays drained until skerry uncordon.`
+At the root, drain cluster moves what the root has placed at a cluster to other clusters, each instance once its copy there is
+ready. The cluster is not asked; its own applications stay. With --cluster the root asks a cluster to drain one of its workers,
+which the cluster has to grant (skerry cluster grant drain, and workers to see the progress).
+
+The worker or cluster stays drained until skerry uncordon.`
 
 // drainFlags are shared by drain and replace.
 type drainFlags struct {
@@ -81,16 +131,25 @@ func (f *drainFlags) add(cmd *cobra.Command) {
 
 func (a *app) drainCommand() *cobra.Command {
 	var f drainFlags
-	cmd := &cobra.Command{Use: "drain [worker] WORKER", Short: "Cordon a worker and move its instances away, without failed requests",
-		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
-		Long: drainHelp, Example: "  skerry drain worker w1 --reason 'new disk'\n  skerry uncordon w1",
+	cmd := &cobra.Command{Use: "drain [worker] WORKER | drain cluster CLUSTER",
+		Short: "Cordon a worker, or at the root a cluster, and move its instances away, without failed requests",
+		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeKind("worker"),
+		Long: drainHelp, Example: "  skerry drain worker w1 --reason 'new disk'\n  skerry uncordon w1\n  skerry drain cluster harbour",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			if len(args) == 2 && args[0] != "worker" && args[0] != "workers" {
-				return skerry.Errorf(skerry.CodeInvalid, "%s cannot be drained", args[0]).WithHint("write skerry drain worker NAME")
+			name, cluster, err := workerOrCluster(args)
+			switch {
+			case err != nil:
+				return err
+			case cluster && (f.req.To != "" || f.req.Force):
+				return skerry.Errorf(skerry.CodeUnsupported, "--to and --force go with workers, and not with clusters").
+					WithHint("move single instances: skerry migrate INSTANCE --to CLUSTER")
+			case cluster:
+				return drainCluster(cmd, c, name, &f)
 			}
-			return a.drain(cmd, c, trimKind(args[len(args)-1], "worker"), &f)
+			return a.drain(cmd, c, name, &f)
 		})}
 	f.add(cmd)
+	a.clusterFlag(cmd)
 	cmd.Flags().StringVar(&f.req.To, "to", "", "preferred worker for the instances, where suitable")
 	return cmd
 }
@@ -100,26 +159,56 @@ func (a *app) drain(cmd *cobra.Command, client *api.Client, name string, f *drai
 	if err := client.DrainWorker(cmd.Context(), name, f.req); err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
-	if f.noWait {
-		fmt.Fprintf(out, "worker/%s is being drained\n", name)
+	return awaitDrain(cmd, f, "worker", name, func(ctx context.Context) (*view.DrainView, error) {
+		v, err := client.Worker(ctx, name)
+		return v.Drain, err
+	})
+}
+
+// drainCluster does the same with a cluster.
+func drainCluster(cmd *cobra.Command, client *api.Client, name string, f *drainFlags) error {
+	err := client.DrainCluster(cmd.Context(), name, view.ClusterDrainRequest{Reason: f.req.Reason, Parallel: f.req.Parallel})
+	if err != nil {
+		return err
+	}
+	return awaitDrain(cmd, f, "cluster", name, func(ctx context.Context) (*view.DrainView, error) {
+		v, err := client.Cluster(ctx, name)
+		return clusterDrain(&v), err
+	})
+}
+
+// clusterDrain shows the drain of a cluster as that of a worker.
+func clusterDrain(v *view.ClusterView) *view.DrainView {
+	d := v.Drain
+	if d == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	return &view.DrainView{Since: d.Since, Parallel: d.Parallel, Left: d.Left, Moving: d.Moving, Ending: d.Ending, Done: d.Done,
+		Stays: d.Stays}
+}
+
+// awaitDrain shows how far a drain is until it has ended.
+func awaitDrain(cmd *cobra.Command, flags *drainFlags, kind, name string, look func(ctx context.Context) (*view.DrainView, error)) error {
+	out := cmd.OutOrStdout()
+	if flags.noWait {
+		fmt.Fprintf(out, "%s/%s is being drained\n", kind, name)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 	defer cancel()
 	last := ""
 	for {
-		view, err := client.Worker(ctx, name)
-		if err == nil && view.Drain == nil {
-			return skerry.Errorf(skerry.CodeConflict, "the drain of worker %s was cancelled", name)
+		drain, err := look(ctx)
+		if err == nil && drain == nil {
+			return skerry.Errorf(skerry.CodeConflict, "the drain of %s %s was cancelled", kind, name)
 		}
 		if err == nil {
-			if text := drainText(view.Drain); text != last {
+			if text := drainText(drain); text != last {
 				last = text
-				fmt.Fprintf(out, "worker/%s: %s\n", name, text)
+				fmt.Fprintf(out, "%s/%s: %s\n", kind, name, text)
 			}
-			if view.Drain.Done {
-				stays(out, view.Drain)
+			if drain.Done {
+				stays(out, drain)
 				return nil
 			}
 		}
@@ -129,10 +218,10 @@ func (a *app) drain(cmd *cobra.Command, client *api.Client, name string, f *drai
 				return cmd.Context().Err()
 			}
 			if err == nil {
-				stays(out, view.Drain)
+				stays(out, drain)
 			}
-			return skerry.Errorf(skerry.CodeUnavailable, "worker %s is not drained after %s", name, span(f.timeout)).
-				WithHint("the drain continues; `skerry describe worker %s` shows what blocks it", name)
+			return skerry.Errorf(skerry.CodeUnavailable, "%s %s is not drained after %s", kind, name, span(flags.timeout)).
+				WithHint("the drain continues; `skerry describe %s %s` shows what blocks it", kind, name)
 		case <-time.After(time.Second):
 		}
 		if err != nil && ctx.Err() == nil {

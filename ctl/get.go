@@ -55,6 +55,7 @@ what -o yaml prints, too. Paths are JSONPath as in kubectl, into what -o json sh
   skerry get app shop -o manifest > shop.yaml
   skerry get instances --sort-by .restarts -o custom-columns=ID:.id,WORKER:.worker
   skerry get app shop -o jsonpath='{.services[*].image}'
+  skerry get workers --cluster harbour
   skerry get instances -A --package 'openssl@<3.0.15'`,
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error { return a.get(cmd, c, &flags, args) })}
 	outputFlag(cmd, &flags.output)
@@ -67,6 +68,7 @@ what -o yaml prints, too. Paths are JSONPath as in kubectl, into what -o json sh
 	fs.StringVar(&flags.sortBy, "sort-by", "", "order of the list: a path such as .restarts")
 	fs.BoolVar(&flags.showLabels, "show-labels", false, "show the labels of applications or workers")
 	fs.StringVar(&flags.pkg, "package", "", "only instances whose images contain this package by their SBOMs, such as openssl,\nopenssl@3.0.14 or 'openssl@>=3.0,<3.0.15'")
+	a.clusterFlag(cmd)
 	fs.BoolVar(&flags.fetch, "fetch-sboms", false, "with --package, ask the images' registries for SBOMs that are not stored")
 	return cmd
 }
@@ -93,6 +95,9 @@ func (a *app) get(cmd *cobra.Command, client *api.Client, flags *getFlags, args 
 	}
 	res, err := findResource(kind)
 	if err != nil {
+		return err
+	}
+	if err := a.workersOnly(res); err != nil {
 		return err
 	}
 	if flags.pkg != "" {
@@ -371,7 +376,7 @@ func printChanged(cmd *cobra.Command, res *resource, flags *getFlags, items []it
 func withoutAge(r *resource, cells []string) []string {
 	var out []string
 	for n, c := range cells {
-		if h := r.head[n]; h != "AGE" && h != "SINCE" && h != "EXPIRES" && h != "CERTIFICATE" {
+		if h := r.head[n]; h != "AGE" && h != "SINCE" && h != "EXPIRES" && h != "CERTIFICATE" && h != "HEARD" {
 			out = append(out, c)
 		}
 	}

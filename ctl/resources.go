@@ -65,7 +65,8 @@ func resources() []*resource {
 		{names: []string{"ingress", "ingresses", "ing"}, namespaced: true,
 			head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
 		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE",
-			"SINCE"}, wide: []string{"AREAS", "VERSION"}, list: listClusters},
+			"SINCE"}, wide: []string{"AREAS", "VERSION", "HEARD", "CERTIFICATE", "GRANTS"}, list: listClusters},
+		{names: []string{"grant", "grants"}, head: []string{"NAME", "BY", "AGE"}, list: listGrants},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},
 			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE", "COORDINATE"}, list: listWorkers},
 		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"},
@@ -274,15 +275,24 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 		}
 		out = append(out, item{name: string(v.Name), value: v,
 			cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
-				cores(free.CPU), size(free.Memory), age(q.now, v.Since)}, wide: []string{strings.Join(v.Report.Areas, ","), v.Version}})
+				cores(free.CPU), size(free.Memory), age(q.now, v.Since)},
+			wide: []string{strings.Join(v.Report.Areas, ","), v.Version, age(q.now, v.Heard), until(q.now, v.Expires),
+				grantsText(v.Report.Grants)}})
 	}
 	return out, err
 }
 
-// clusterStatusText is inTouch, and whether the cluster is in quarantine.
+// clusterStatusText is inTouch, and whether the cluster gets new instances.
 func clusterStatusText(v *view.ClusterView) string {
-	if v.Trust != nil && v.Trust.Quarantine != "" {
+	switch {
+	case v.Drain != nil && v.Drain.Done:
+		return inTouch(v) + ",Drained"
+	case v.Drain != nil:
+		return inTouch(v) + ",Draining"
+	case v.Trust != nil && v.Trust.Quarantine != "":
 		return inTouch(v) + ",Quarantined"
+	case v.Cordon != "":
+		return inTouch(v) + ",Cordoned"
 	}
 	return inTouch(v)
 }

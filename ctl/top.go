@@ -29,7 +29,12 @@ func (a *app) topCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if err := a.workersOnly(r); err != nil {
+					return err
+				}
 				kind = r.plural2()
+			} else if a.cluster != "" {
+				kind = "workers"
 			}
 			if by != "cpu" && by != "memory" {
 				return skerry.Errorf(skerry.CodeInvalid, "--sort-by %q is not a column", by).WithHint("use cpu or memory")
@@ -51,6 +56,7 @@ func (a *app) topCommand() *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&by, "sort-by", "cpu", "cpu or memory")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "in all namespaces")
+	a.clusterFlag(cmd)
 	return cmd
 }
 

@@ -58,6 +58,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			return nil
 		})}
 	cmd.Flags().StringVar(&req.Image, "image", "", "image that contains the new program as /skerry")
+	a.clusterFlag(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "all connected workers of the site")
 	cmd.Flags().Var(spanValue{&window}, "window", "time within which the new program must pass (default 2m)")
 	cmd.Flags().Var(spanValue{&steady}, "steady", "how long it must work without interruption (default 15s)")

@@ -277,6 +277,7 @@ func makeOldData(t *testing.T, name string) {
 	r.run("wait", "shop", "--timeout", "1m")
 	c.run("wait", "local")
 	c.run("cordon", "w1", "--reason", "for the set")
+	c.run("cluster", "grant", "workers", "drain")
 	shown := views(r, c)
 
 	// What was changed while the root was away, and a worker that was frozen.

@@ -3,6 +3,7 @@ package root
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
@@ -62,7 +63,30 @@ func (s *Server) Usage(ctx context.Context, org string) (apps.Usage, error) {
 
 // Clusters lists the sites, as aggregates.
 func (s *Server) Clusters(ctx context.Context) ([]view.ClusterView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.ClusterView, error) { return c.Views().Sites(), nil })
+	list, err := tier.View(ctx, s.Role, func(c *core.Core) ([]view.ClusterView, error) { return c.Views().Sites(), nil })
+	if err != nil {
+		return nil, err
+	}
+	expires := map[string]time.Time{}
+	for _, e := range s.Authority().List() {
+		expires[e.Name] = e.Expires
+	}
+	for n := range list {
+		list[n].Expires = expires[string(list[n].Name)]
+	}
+	return list, nil
+}
+
+// CordonCluster keeps new instances from a cluster; an empty reason ends that.
+func (s *Server) CordonCluster(ctx context.Context, name, reason string) error {
+	_, err := s.Role.Do(ctx, core.CordonCluster{Name: name, Reason: reason})
+	return err
+}
+
+// DrainCluster has what can leave a cluster.
+func (s *Server) DrainCluster(ctx context.Context, name string, r view.ClusterDrainRequest) error {
+	_, err := s.Role.Do(ctx, core.DrainCluster{Name: name, Reason: r.Reason, Parallel: r.Parallel})
+	return err
 }
 
 // TrustCluster has a cluster believed again, whatever was counted against it.
@@ -92,6 +116,14 @@ func (s *Server) UpgradeWorker(context.Context, string, view.UpgradeRequest) err
 // DrainWorker is answered by clusters only.
 func (s *Server) DrainWorker(context.Context, string, view.DrainRequest) error {
 	return wrongTier("workers")
+}
+
+// Grants is answered by clusters only: each site gives its own.
+func (s *Server) Grants(context.Context) ([]wire.Granted, error) { return nil, wrongTier("grants") }
+
+// SetGrant is answered by clusters only.
+func (s *Server) SetGrant(context.Context, wire.Grant, bool, string) error {
+	return wrongTier("grants")
 }
 
 // Unadmitted lists what applications and organisations have that takes no effect, or would be refused, today. Sites list what they run.

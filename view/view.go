@@ -114,6 +114,36 @@ type ClusterView struct {
 	ReportAt  time.Time          `json:"reportAt,omitzero"`
 	Instances int                `json:"instances"`
 	Trust     *CreditView        `json:"credit,omitempty" doc:"Disputed claims. Absent if there are none."`
+	Heard     time.Time          `json:"heard,omitzero" doc:"When the root heard it last."`
+	Expires   time.Time          `json:"expires,omitzero" doc:"When its certificate expires. It is renewed automatically."`
+	Cordon    string             `json:"hold,omitempty" doc:"Why an operator of the root cordoned it."`
+	Drain     *ClusterDrain      `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
+}
+
+// ClusterDrainRequest asks for a cluster to be drained.
+type ClusterDrainRequest struct {
+	Reason   string `json:"reason,omitempty" maxLength:"200" doc:"Reason shown to people."`
+	Parallel int    `json:"parallel,omitempty" minimum:"0" maximum:"100" doc:"Number of instances that move at once. Default: 1."`
+}
+
+// ClusterDrain tells how far a cluster is with being drained.
+type ClusterDrain struct {
+	Since    time.Time  `json:"since"`
+	Parallel int        `json:"parallel" doc:"Number of instances that move at once."`
+	Left     int        `json:"left" doc:"Instances still to be moved."`
+	Moving   int        `json:"moving" doc:"Instances among those left whose copy is being started at another cluster."`
+	Ending   int        `json:"ending" doc:"Old copies that are being stopped."`
+	Done     bool       `json:"done,omitempty" doc:"Everything that can be moved has been moved."`
+	Stays    []StayView `json:"stays,omitempty"`
+}
+
+// SiteRequest is a request of a user of the root for a cluster's API.
+type SiteRequest struct {
+	User    string // who asks
+	Request string // its id in the root's log and audit
+	Method  string
+	Path    string // of the cluster's API, such as /v1/workers
+	Body    any    // sent as JSON; nil: none
 }
 
 // DrainRequest asks for a worker to be drained.

@@ -73,6 +73,8 @@ type ClusterReport struct {
 	Ingress *SiteIngress `json:"ingress,omitempty" cbor:"11,keyasint,omitempty"`
 	// Arrivals is what came to the root's services by way of the site's ingresses.
 	Arrivals []IngressUse `json:"came,omitempty" cbor:"12,keyasint,omitempty"`
+	// Grants are what the site lets the root's users do inside it. The site checks each request by itself; this is for people to see.
+	Grants []Grant `json:"grants,omitempty" cbor:"13,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.

@@ -84,7 +84,7 @@ func New(opt Options) *Core {
 	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt,
 		map[string]leftovers{}}
 	core.amender = &amender{core.lifecycle, core.intake, core.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, core.Apps)}
-	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild}
+	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild, &grants{}}
 	core.planner = &planner{core.find}
 	core.transfers = &transfers{core.lifecycle, core.find}
 	core.guard = &guard{core.lifecycle, core.find, core.peers}
@@ -148,6 +148,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.volumes.Load(value)
 	case strings.HasPrefix(key, moves.Prefix):
 		err = c.releases.Load(key, value)
+	case key == keyGrants:
+		err = c.grants.load(value)
 	case key == keyOverlayNet:
 		err = json.Unmarshal(value, &c.overlayNet)
 	case key == network.KeyIngress:
@@ -287,6 +289,10 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.moveAsked(now, m, &fx)
 	case UpgradeWorker:
 		c.upgradeWorker(now, m, &fx)
+	case SetGrant:
+		if c.grants.set(now, m, &fx) {
+			c.uplink.Touch()
+		}
 	case apps.DeleteInstance:
 		c.intake.deleteInstance(now, m, &fx)
 	case Quiet:

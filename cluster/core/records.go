@@ -9,6 +9,7 @@ import (
 	"skerry.dev/skerry/cluster/volumes"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/wire"
 )
 
 // Records are the kinds of records of a core, by how their keys begin, each with a new value of the type that it is read into.
@@ -16,6 +17,7 @@ func Records() map[string]func() any {
 	out := map[string]func() any{
 		keySeq:                 func() any { return new(uint64) },
 		prefixPlace:            func() any { return new(placement) },
+		keyGrants:              func() any { return new([]wire.Granted) },
 		prefixGroup:            func() any { return new(group) },
 		prefixWorker:           func() any { return &workerRecord{worker: new(worker)} },
 		volumes.Prefix:         volumes.Record,

@@ -21,6 +21,7 @@ type views struct {
 	drainer   *drainer
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
+	grants    *grants
 }
 
 // Workers lists the site's workers by name.
@@ -75,6 +76,9 @@ func (vs *views) AppViews(manifest bool) []view.AppView {
 	vs.showIngress(out)
 	return out
 }
+
+// Grants lists what the users of the root may do here.
+func (vs *views) Grants() []wire.Granted { return slices.Clone(vs.grants.list) }
 
 // RootApps shows the root's applications as far as this site knows them: the services and instances that it holds.
 func (vs *views) RootApps() []view.AppView {
@@ -348,6 +352,7 @@ func (vs *views) Aggregate() wire.ClusterReport {
 	}
 	r.Instances = len(vs.places)
 	r.Services, r.Ingress, r.Arrivals = vs.foldQoS(), vs.foldIngress(), vs.foldArrivals()
+	r.Grants = vs.grants.names()
 	return r
 }
 

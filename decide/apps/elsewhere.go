@@ -93,6 +93,55 @@ func (m *mover) TryElsewhere(now time.Time, i *Instance, why string, fx *wire.Ef
 	return true
 }
 
+// Bound says why an instance can run nowhere but at its holder, or nothing.
+func (m *mover) Bound(inst *Instance) string {
+	app := m.apps[inst.Service.App]
+	var svc *spec.ServiceSpec
+	if app != nil {
+		svc = app.Manifest.Spec.Service(inst.Service.Service)
+	}
+	switch {
+	case svc == nil:
+		return "" // it is about to end
+	case svc.Mode == spec.ModePerWorker:
+		return "its service runs once on each worker"
+	case svc.Mode != spec.ModeService:
+		return "it is a job, which is not moved"
+	case svc.Placement.Cluster != "":
+		return "its manifest names cluster " + svc.Placement.Cluster
+	case svc.KeepsData():
+		return "it keeps data in its local volumes, which do not go along"
+	case len(svc.HostPaths()) > 0:
+		return "it keeps data at " + svc.HostPaths()[0] + " of its worker, which does not go along"
+	}
+	return ""
+}
+
+// Replaced reports whether an instance has a copy under way that is to take its place.
+func (m *mover) Replaced(i *Instance) bool { return m.replacement(i) != nil }
+
+// Leave starts an instance at another holder for one that somebody wants to be elsewhere; when it is ready it takes the first one's place,
+// and if it finds none nothing changes. It says why that may not be begun now, or nothing.
+func (m *mover) Leave(now time.Time, inst *Instance, why string, fx *wire.Effects) string {
+	app := m.apps[inst.Service.App]
+	var svc *spec.ServiceSpec
+	if app != nil {
+		svc = app.Manifest.Spec.Service(inst.Service.Service)
+	}
+	switch {
+	case svc == nil || inst.Stopping:
+		return "it is about to end"
+	case inst.Replaces != "" || m.replacement(inst) != nil || inst.Next != nil || inst.Left != nil:
+		return "it is on its way already"
+	case app.revisions[svc.Name] != inst.Revision:
+		return "an update is about to end it"
+	}
+	n := m.startElsewhere(now, app, svc, inst, why, fx)
+	n.Asked = true
+	m.saveInstance(n, fx)
+	return ""
+}
+
 // MoveTo starts an instance at a certain other holder for one, because somebody wants that; when it is ready it takes the
 // first one's place. That the holder may have it has been found out. It gives the new one's name.
 func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effects) (skerry.InstanceID, *skerry.Error) {
@@ -107,18 +156,12 @@ func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effe
 	switch {
 	case s == nil || i.Stopping || i.State != skerry.Running || i.Cut:
 		return refuse("it does not run, or its cluster is out of touch")
-	case s.Mode != spec.ModeService:
-		return refuse("it is not an instance of a service of mode service")
+	case m.Bound(i) != "":
+		return refuse(m.Bound(i))
 	case i.Replaces != "" || m.replacement(i) != nil || i.Next != nil || i.Left != nil:
 		return refuse("it is on its way already")
-	case s.Placement.Cluster != "":
-		return refuse("its manifest names cluster " + s.Placement.Cluster)
 	case !s.Placement.AllowsCluster(to):
 		return refuse("its manifest allows only clusters " + strings.Join(s.Placement.Clusters, ", "))
-	case s.KeepsData():
-		return refuse("it keeps data in its local volumes, which do not go along")
-	case len(s.HostPaths()) > 0:
-		return refuse("it keeps data at " + s.HostPaths()[0] + " of its worker, which does not go along")
 	case a.revisions[s.Name] != i.Revision:
 		return refuse("an update is about to end it")
 	}

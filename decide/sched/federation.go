@@ -41,6 +41,7 @@ type site struct {
 	// credit is by how much its score counts, doubt why that is less than all, and quarantine why it gets nothing new.
 	trust                 float64
 	suspicion, quarantine string
+	cordon                string // why an operator keeps new instances from it
 }
 
 // classView is one capability class of a site.
@@ -96,29 +97,6 @@ func (f *Federation) of(name string) *site {
 	return &f.list[i]
 }
 
-// SetConnected adds a site, or says whether it is connected.
-func (f *Federation) SetConnected(name string, connected bool) { f.of(name).connected = connected }
-
-// SetTrust says how far a site is believed: by how much its score counts, from 0 to 1, and why that is less than all; and
-// why it gets nothing new at all, if quarantine is not empty.
-func (f *Federation) SetTrust(name string, share float64, suspicion, quarantine string) {
-	s := f.of(name)
-	s.trust, s.suspicion, s.quarantine = max(0, min(share, 1)), suspicion, quarantine
-}
-
-// Remove forgets a site.
-func (f *Federation) Remove(name string) {
-	i, ok := f.index[name]
-	if !ok {
-		return
-	}
-	last := len(f.list) - 1
-	f.list[i] = f.list[last]
-	f.index[f.list[i].name] = i
-	f.list = f.list[:last]
-	delete(f.index, name)
-}
-
 // Take counts what was handed to a site since its last report; the next report knows of it.
 func (f *Federation) Take(name string, need spec.Resources) {
 	s := f.of(name)
@@ -132,7 +110,7 @@ func (f *Federation) Take(name string, need spec.Resources) {
 func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 	s := f.of(name)
 	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine,
-		reported: true, areas: report.Areas, classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
+		cordon: s.cordon, reported: true, areas: report.Areas, classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
 	if report.Lowest != nil {
 		s.lowest = *report.Lowest
 	}
@@ -234,6 +212,7 @@ const (
 	tried
 	notConnected
 	inQuarantine
+	cordoned
 	otherCluster
 	noReport
 	noArea
@@ -247,7 +226,8 @@ const (
 )
 
 // verdictNames is the table of what verdicts are about.
-var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine", otherCluster: "cluster",
+var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine",
+	cordoned: "cordon", otherCluster: "cluster",
 	noReport: "report", noArea: "area", tooFar: "distance", unknownPlace: "location", noClass: "runtime",
 	farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
 
@@ -263,6 +243,8 @@ func (q *fedQuery) check(s *site) verdict {
 		return notConnected
 	case s.quarantine != "":
 		return inQuarantine
+	case s.cordon != "":
+		return cordoned
 	case !s.reported:
 		return noReport
 	case p.Area != "" && !slices.Contains(s.areas, p.Area):
@@ -510,6 +492,8 @@ func (q *fedQuery) reason(s *site) wire.Reason {
 		return wire.Reason{What: "connected", Text: "it is not connected"}
 	case inQuarantine:
 		return wire.Reason{What: "quarantine", Text: "it is in quarantine: " + s.quarantine, Hint: "`skerry uncordon cluster/" + s.name + "` ends that"}
+	case cordoned:
+		return wire.Reason{What: "cordon", Text: "it is cordoned: " + s.cordon, Hint: "`skerry uncordon cluster/" + s.name + "` ends that"}
 	case otherCluster:
 		if p.Cluster == "" {
 			return wire.Reason{What: "cluster", Text: "only clusters " + strings.Join(p.Clusters, ", ") + " are asked for"}

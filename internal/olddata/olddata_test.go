@@ -61,6 +61,8 @@ func TestRecords(t *testing.T) {
 		"root root/extents":     "a site that overlaps with another",
 		"root root/zones":       "a site with a zone of names",
 		"root credit/":          "a site that was doubted",
+		"root cordon/":          "a site that takes nothing new, where tests of the set could not go on",
+		"cluster grants":        "newer than the newest set",
 		"cluster leaving/":      "an instance that is about to end",
 		"cluster auth/revoked/": "as at the root",
 		"cluster cert/":         "as at the root",

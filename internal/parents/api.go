@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"runtime/debug"
 
@@ -71,10 +72,16 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if err != nil {
 		return nil, err
 	}
+	if s, ok := b.(rootUsers); ok {
+		s.ServeRootUsers(api.RootUsers(h))
+	}
 	a.Server, err = api.NewServer(h, c.Listen)
 	debug.FreeOSMemory() // hashing and describing the interface took much that nothing needs again
 	return a, err
 }
+
+// rootUsers is a site, which answers users of its root.
+type rootUsers interface{ ServeRootUsers(h http.Handler) }
 
 // role is what ServeAPI needs of a role's server.
 type role interface {

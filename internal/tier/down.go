@@ -99,11 +99,14 @@ func (c *DownConfig) inLeadership(o Leadership) {
 	}
 }
 
-func (c *DownConfig) features() []string {
-	if c.Candidate == nil {
-		return nil
+func (c *DownConfig) features() (out []string) {
+	if c.Candidate != nil {
+		out = append(out, wire.FeatureLease)
 	}
-	return []string{wire.FeatureLease}
+	if c.Child == wire.TierCluster {
+		out = append(out, wire.FeatureRootUsers)
+	}
+	return out
 }
 
 func (d *Down) admit(ctx context.Context, id wire.PeerIdentity, hello *wire.Hello) error {

@@ -66,7 +66,10 @@ func NewUp(cfg UpConfig) (*Up, error) {
 				h.Term = cfg.Term()
 			}
 			if cfg.Lease != nil {
-				h.Features = []string{wire.FeatureLease}
+				h.Features = append(h.Features, wire.FeatureLease)
+			}
+			if cfg.Member.Tier() == wire.TierCluster {
+				h.Features = append(h.Features, wire.FeatureRootUsers)
 			}
 			return h
 		},

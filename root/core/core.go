@@ -107,6 +107,9 @@ func (c *Core) Load(key string, value []byte) error {
 	if site, ok := strings.CutPrefix(key, prefixTrust); ok {
 		return c.suspects.load(site, value)
 	}
+	if site, ok := strings.CutPrefix(key, prefixCordon); ok {
+		return c.suspects.cordons.load(site, value)
+	}
 	if site, ok := strings.CutPrefix(key, prefixAway); ok {
 		return c.away.load(site, value)
 	}
@@ -218,6 +221,9 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case SetPlugins:
 		setPlugins(c, m)
 	default:
+		if cordonMessage(c, now, msg, &fx) {
+			break
+		}
 		more, ok := c.Apps.Handle(now, msg)
 		if !ok {
 			panic(fmt.Sprintf("root core does not know message %T", msg))
@@ -256,6 +262,7 @@ func (c *Core) NextWake() time.Time {
 	}
 	consider(c.nextRescue())
 	consider(c.suspects.slowDue)
+	consider(c.suspects.cordons.due)
 	if len(c.suspects.books) > 0 {
 		consider(c.suspects.due)
 	}
@@ -507,7 +514,7 @@ func (c *Core) reachable(now time.Time, name string, ok bool, fx *wire.Effects) 
 func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	k := c.Children.Get(name)
 	if k == nil {
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
+		fx.Err = noCluster(name)
 		return
 	}
 	if k.Connected {
@@ -542,6 +549,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)
+	c.suspects.cordons.forget(name, fx)
 	c.suspects.forgetBook(name, fx)
 	c.away.forget(name, fx)
 	c.Apps.Arrivals(now, name, nil)
@@ -556,6 +564,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 		fx.Merge(c.Apps.Reconcile(now))
 		c.promote(now, fx)
 		c.rescue(now, fx)
+		drainClusters(c, now, fx)
 		seen := map[skerry.AppKey]*around{}
 		for _, i := range c.Apps.Unplaced(now) {
 			c.place(now, i, seen, fx)

@@ -18,8 +18,8 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	c.rounds++
 	if i.Target != "" {
 		k := c.Children.Get(i.Target)
-		if b := c.suspects.books[i.Target]; b != nil && b.Quarantine != "" {
-			why := []wire.Reason{{What: "quarantine", Text: "cluster " + i.Target + " is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + i.Target + "` ends that"}}
+		if r := c.suspects.shut(i.Target); r != nil {
+			why := []wire.Reason{*r}
 			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
 			return
 		}
@@ -212,6 +212,8 @@ func (c *Views) Sites() []view.ClusterView {
 			s.Report, s.ReportAt = r.report, r.at
 		}
 		s.Trust = view.NewTrust(c.suspects.books[name])
+		s.Report.Grants = wire.KnownGrants(s.Report.Grants)
+		s.Heard, s.Cordon, s.Drain = k.Heard, c.suspects.cordons.reason(name), c.drainView(name)
 		out = append(out, s)
 	}
 	return out

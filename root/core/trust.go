@@ -27,6 +27,7 @@ type suspects struct {
 	children *members.Children
 	fed      *federation
 	tokens   *tokens
+	cordons  *cordons
 	books    map[string]*evidence.Book
 	due      time.Time // when to look at them again
 	slow     map[skerry.InstanceID]*slow
@@ -69,7 +70,7 @@ type (
 )
 
 func newSuspects(a *apps.Controller, children *members.Children, fed *federation, t *tokens) *suspects {
-	return &suspects{apps: a, children: children, fed: fed, tokens: t, books: map[string]*evidence.Book{},
+	return &suspects{apps: a, children: children, fed: fed, tokens: t, cordons: newCordons(), books: map[string]*evidence.Book{},
 		slow: map[skerry.InstanceID]*slow{}}
 }
 
@@ -116,15 +117,29 @@ func (trust *suspects) saveBook(site string, fx *wire.Effects) {
 // rankSite tells the scheduler how far a site is believed.
 func (trust *suspects) rankSite(site string) {
 	b := trust.books[site]
-	trust.apps.SetShut(site, b != nil && b.Quarantine != "")
+	why := trust.cordons.reason(site)
+	trust.apps.SetShut(site, why != "" || b != nil && b.Quarantine != "")
 	if trust.children.Get(site) == nil {
 		return
 	}
+	trust.fed.SetCordon(site, why)
 	if b == nil {
 		trust.fed.SetTrust(site, 1, "", "")
 		return
 	}
 	trust.fed.SetTrust(site, b.Rank(), b.Text(), b.Quarantine)
+}
+
+// shut says why a site gets nothing new, or nil.
+func (trust *suspects) shut(site string) *wire.Reason {
+	hint := "`skerry uncordon cluster/" + site + "` ends that"
+	if why := trust.cordons.reason(site); why != "" {
+		return &wire.Reason{What: "cordon", Text: "cluster " + site + " is cordoned: " + why, Hint: hint}
+	}
+	if b := trust.books[site]; b != nil && b.Quarantine != "" {
+		return &wire.Reason{What: "quarantine", Text: "cluster " + site + " is in quarantine: " + b.Quarantine, Hint: hint}
+	}
+	return nil
 }
 
 func (trust *suspects) judgeSite(now time.Time, site string, fx *wire.Effects) {
@@ -163,9 +178,13 @@ func (trust *suspects) forgetBook(site string, fx *wire.Effects) {
 	trust.rankSite(site)
 }
 
+func noCluster(name string) *skerry.Error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
+}
+
 func (trust *suspects) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
 	if trust.children.Get(m.Name) == nil {
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", m.Name).WithHint("`skerry get clusters` lists them")
+		fx.Err = noCluster(m.Name)
 		return
 	}
 	if b := trust.books[m.Name]; b != nil {

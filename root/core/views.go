@@ -93,3 +93,31 @@ func (c *Views) workersWith(runtime string) (n int) {
 func noInstance(id skerry.InstanceID) error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no instance %q", id).WithHint("`skerry get instances` lists them")
 }
+
+// drainView shows how far the drain of a site is; nil: it is not drained.
+func (c *Views) drainView(site string) *view.ClusterDrain {
+	k := c.suspects.cordons.all[site]
+	if k == nil || k.Parallel == 0 {
+		return nil
+	}
+	shown := &view.ClusterDrain{Since: k.Since, Parallel: k.Parallel, Done: k.Told}
+	for _, i := range c.Apps.HeldBy(site) {
+		stay, stays := k.stays[i.ID]
+		switch {
+		case i.State.Final():
+			continue
+		case i.Stopping:
+			shown.Ending++
+			continue
+		case c.Apps.Replaced(i):
+			shown.Moving++
+		case stays:
+			shown.Stays = append(shown.Stays, stay)
+			if !stay.Tries {
+				continue
+			}
+		}
+		shown.Left++
+	}
+	return shown
+}

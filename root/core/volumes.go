@@ -46,8 +46,9 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *w
 	wait := func(why ...wire.Reason) {
 		c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "volumes", Why: why}, fx)
 	}
-	if b := c.suspects.books[site]; b != nil && b.Quarantine != "" {
-		wait(wire.Reason{What: "quarantine", Text: "its local volumes are at cluster " + site + ", which is in quarantine: " + b.Quarantine, Hint: "`skerry uncordon cluster/" + site + "` ends that"})
+	if r := c.suspects.shut(site); r != nil {
+		r.Text = "its local volumes are at cluster " + site + ": " + r.Text
+		wait(*r)
 		return
 	}
 	if len(i.Rejected) == 0 {

@@ -660,6 +660,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/clusters/{cluster}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Drain a cluster: cordon it and move the root's instances to other clusters, each once its copy there is ready. Uncordoning the cluster ends the drain.
+         * @description Scope: clusters:admin, asked of: cluster.
+         */
+        put: operations["drain-cluster"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/hold": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Cordon or uncordon a cluster. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.
+         * @description Scope: clusters:admin, asked of: cluster.
+         */
+        put: operations["hold-cluster"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/clusters/{cluster}/trust": {
         parameters: {
             query?: never;
@@ -673,6 +713,126 @@ export interface paths {
          * @description Scope: clusters:admin, asked of: cluster.
          */
         put: operations["trust-cluster"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the workers of a cluster that grants workers to the users of the root.
+         * @description Scope: workers:read, asked of: cluster.
+         */
+        get: operations["list-cluster-workers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/workers/{worker}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show a worker of a cluster that grants workers to the users of the root.
+         * @description Scope: workers:read, asked of: cluster.
+         */
+        get: operations["get-cluster-worker"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/workers/{worker}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Drain a worker of a cluster that grants drain to the users of the root.
+         * @description Scope: workers:write, asked of: cluster.
+         */
+        put: operations["drain-cluster-worker"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/workers/{worker}/hold": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Cordon or uncordon a worker of a cluster that grants drain to the users of the root.
+         * @description Scope: workers:write, asked of: cluster.
+         */
+        put: operations["hold-cluster-worker"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/workers/{worker}/overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return a worker's overlay paths to other workers, at a cluster that grants workers to the users of the root.
+         * @description Scope: workers:read, asked of: cluster.
+         */
+        get: operations["cluster-worker-overlay"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/clusters/{cluster}/workers/{worker}/upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Upgrade a worker's agent at a cluster that grants upgrade to the users of the root.
+         * @description Scope: workers:write, asked of: cluster.
+         */
+        put: operations["upgrade-cluster-worker"];
         post?: never;
         delete?: never;
         options?: never;
@@ -695,6 +855,50 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what the users of the root may do at this site.
+         * @description Scope: workers:read, asked of: site.
+         */
+        get: operations["list-grants"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/grants/{grant}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Let the users of the root do something at this site.
+         * @description Scope: users:admin, asked of: site.
+         */
+        put: operations["give-grant"];
+        post?: never;
+        /**
+         * No longer let the users of the root do something at this site.
+         * @description Scope: users:admin, asked of: site.
+         */
+        delete: operations["revoke-grant"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1709,7 +1913,7 @@ export interface paths {
         };
         /**
          * List the workers.
-         * @description Scope: workers:read, asked of: site.
+         * @description Scope: workers:read, asked of: site. Users of the root need the site's grant workers.
          */
         get: operations["list-workers"];
         put?: never;
@@ -1729,7 +1933,7 @@ export interface paths {
         };
         /**
          * Show a worker.
-         * @description Scope: workers:read, asked of: site.
+         * @description Scope: workers:read, asked of: site. Users of the root need the site's grant workers.
          */
         get: operations["get-worker"];
         put?: never;
@@ -1754,7 +1958,7 @@ export interface paths {
         get?: never;
         /**
          * Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the worker ends the drain.
-         * @description Scope: workers:write, asked of: site.
+         * @description Scope: workers:write, asked of: site. Users of the root need the site's grant drain.
          */
         put: operations["drain-worker"];
         post?: never;
@@ -1774,7 +1978,7 @@ export interface paths {
         get?: never;
         /**
          * Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.
-         * @description Scope: workers:write, asked of: site.
+         * @description Scope: workers:write, asked of: site. Users of the root need the site's grant drain.
          */
         put: operations["hold-worker"];
         post?: never;
@@ -1793,7 +1997,7 @@ export interface paths {
         };
         /**
          * Return a worker's overlay paths to other workers.
-         * @description Scope: workers:read, asked of: site.
+         * @description Scope: workers:read, asked of: site. Users of the root need the site's grant workers.
          */
         get: operations["worker-overlay"];
         put?: never;
@@ -1814,7 +2018,7 @@ export interface paths {
         get?: never;
         /**
          * Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.
-         * @description Scope: workers:write, asked of: site.
+         * @description Scope: workers:write, asked of: site. Users of the root need the site's grant upgrade.
          */
         put: operations["upgrade-worker"];
         post?: never;
@@ -2050,11 +2254,52 @@ export interface components {
             /** Format: int64 */
             workers: number;
         };
+        ClusterDrain: {
+            /** @description Everything that can be moved has been moved. */
+            done?: boolean;
+            /**
+             * Format: int64
+             * @description Old copies that are being stopped.
+             */
+            ending: number;
+            /**
+             * Format: int64
+             * @description Instances still to be moved.
+             */
+            left: number;
+            /**
+             * Format: int64
+             * @description Instances among those left whose copy is being started at another cluster.
+             */
+            moving: number;
+            /**
+             * Format: int64
+             * @description Number of instances that move at once.
+             */
+            parallel: number;
+            /** Format: date-time */
+            since: string;
+            stays?: components["schemas"]["StayView"][] | null;
+        };
+        ClusterDrainRequest: {
+            /**
+             * Format: int64
+             * @description Number of instances that move at once. Default: 1.
+             */
+            parallel?: number;
+            /** @description Reason shown to people. */
+            reason?: string;
+        };
+        ClusterHoldInBody: {
+            /** @description Why the cluster is cordoned. Empty uncordons it. */
+            reason: string;
+        };
         ClusterReport: {
             areas?: string[] | null;
             came?: components["schemas"]["IngressUse"][] | null;
             centroid?: components["schemas"]["Location"];
             classes?: components["schemas"]["ClassAggregate"][] | null;
+            grants?: string[] | null;
             ingress?: components["schemas"]["SiteIngress"];
             /** Format: int64 */
             instances: number;
@@ -2073,6 +2318,20 @@ export interface components {
             connected: boolean;
             /** @description Disputed claims. Absent if there are none. */
             credit?: components["schemas"]["CreditView"];
+            /** @description Progress of the drain, if it is being drained. */
+            drain?: components["schemas"]["ClusterDrain"];
+            /**
+             * Format: date-time
+             * @description When its certificate expires. It is renewed automatically.
+             */
+            expires?: string;
+            /**
+             * Format: date-time
+             * @description When the root heard it last.
+             */
+            heard?: string;
+            /** @description Why an operator of the root cordoned it. */
+            hold?: string;
             /** Format: int64 */
             instances: number;
             /** @description It has been disconnected for so long that its instances start elsewhere. */
@@ -2323,7 +2582,15 @@ export interface components {
              */
             role: "admin" | "operator" | "developer" | "viewer";
         };
-        HoldInBody: {
+        Granted: {
+            /** Format: date-time */
+            at: string;
+            /** @description User of the site who gave it. */
+            by?: string;
+            /** @description workers, drain or upgrade. */
+            grant: string;
+        };
+        HoldRequest: {
             /** @description Why the worker is cordoned. Empty uncordons it. */
             reason: string;
         };
@@ -2522,6 +2789,9 @@ export interface components {
         };
         ListEvent: {
             items: components["schemas"]["Event"][] | null;
+        };
+        ListGranted: {
+            items: components["schemas"]["Granted"][] | null;
         };
         ListImageView: {
             items: components["schemas"]["ImageView"][] | null;
@@ -4935,6 +5205,72 @@ export interface operations {
             };
         };
     };
+    "drain-cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterDrainRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "hold-cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterHoldInBody"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "trust-cluster": {
         parameters: {
             query?: never;
@@ -4948,6 +5284,203 @@ export interface operations {
         responses: {
             /** @description No Content */
             204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-cluster-workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListWorkerView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-cluster-worker": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "drain-cluster-worker": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DrainRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "hold-cluster-worker": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HoldRequest"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "cluster-worker-overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverlayView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "upgrade-cluster-worker": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpgradeRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4987,6 +5520,93 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ListEvent"];
                 };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListGranted"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "give-grant": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                grant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "revoke-grant": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                grant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error */
             default: {
@@ -7453,7 +8073,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["HoldInBody"];
+                "application/json": components["schemas"]["HoldRequest"];
             };
         };
         responses: {

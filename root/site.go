@@ -1,0 +1,121 @@
+package root
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
+)
+
+const (
+	// siteTime bounds how long a site may take to answer a user.
+	siteTime = 15 * time.Second
+	// maxSiteAnswer bounds what of an answer is read. A worker takes some two to ten KiB.
+	maxSiteAnswer = 32 << 20
+)
+
+// AskSite passes a request of a user on to a site, over the site's own connection, and reads the answer into out, if not nil. The site
+// decides whether it answers. Nothing of the answer is kept.
+func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, siteTime)
+	defer cancel()
+	to, err := s.answersUsers(ctx, site)
+	if err != nil {
+		return err
+	}
+	var body io.Reader
+	if ask.Body != nil {
+		data, err := json.Marshal(ask.Body)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, ask.Method, "http://child"+wire.RootUsersPath+ask.Path, body)
+	if err != nil {
+		return err
+	}
+	req.Close = true // on a stream that is used again, a second answer would be taken for that of the next user
+	req.Header.Set(wire.RootUserHeader, ask.User)
+	req.Header.Set(wire.RootRequestHeader, ask.Request)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := to.RoundTrip(req)
+	if err == nil {
+		defer res.Body.Close()
+		err = readSite(site, res, out)
+	}
+	if err != nil && ctx.Err() != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "cluster %s has not answered within %s", site, siteTime).
+			WithHint("`skerry get clusters` shows when it was heard last")
+	}
+	if own := new(skerry.Error); err != nil && !errors.As(err, &own) {
+		return skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", site, err)
+	}
+	return err
+}
+
+// answersUsers gives the way to a site, or says why it cannot be asked. An older one would only answer that it does not know the path.
+func (s *Server) answersUsers(ctx context.Context, site string) (http.RoundTripper, error) {
+	list, err := s.Clusters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(list, func(c view.ClusterView) bool { return string(c.Name) == site })
+	if at < 0 {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", site).WithHint("`skerry get clusters` lists them")
+	}
+	down := s.Down()
+	if down == nil {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
+	}
+	switch p := down.Peer(site); {
+	case p == nil:
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "cluster %s is not connected, so it cannot be asked", site).
+			WithHint("`skerry get clusters -o wide` shows when it was heard last")
+	case !p.Feature(wire.FeatureRootUsers):
+		return nil, skerry.Errorf(skerry.CodeUnsupported, "cluster %s has version %s, which answers no users of the root", site, list[at].Version).
+			WithHint("upgrade the cluster, or log in there")
+	}
+	return down.RoundTripper(site), nil
+}
+
+// readSite reads a site's answer. A site may send anything, of any length.
+func readSite(site string, res *http.Response, out any) error {
+	if res.StatusCode >= 300 {
+		err := skerry.AsError(tier.ReadProblem(res))
+		switch {
+		case err.Code == skerry.CodeUnauthorized: // it is the user's login here that this code would end
+			err.Code = skerry.CodeForbidden
+		case err.Code.HTTPStatus() == http.StatusInternalServerError: // the site's own bug, or a code that this program does not know
+			err.Code = skerry.CodeUnavailable
+		}
+		err.Message = "cluster " + site + ": " + err.Message
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxSiteAnswer+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxSiteAnswer {
+		return skerry.Errorf(skerry.CodeTooLarge, "cluster %s answers with more than %d bytes, which is not read", site, maxSiteAnswer)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "the answer of cluster %s cannot be read", site).
+			WithHint("its version may be newer than the root's: upgrade the root first")
+	}
+	return nil
+}
