@@ -4414,7 +4414,7 @@ export interface operations {
             query?: {
                 /** @description Store the manifest without deploying it. */
                 register?: boolean;
-                /** @description Validate the manifest without changing anything. */
+                /** @description Make all checks of an apply, resolve images, and tell what it would do, without changing anything. */
                 dryRun?: boolean;
                 /** @description Fail unless the application is at this generation. */
                 expectGeneration?: number;
