@@ -70,7 +70,7 @@ func (c *choice) shape(s *setup, nic bool) (host, shape string) {
 	var program unix.Stat_t
 	_ = unix.Stat(c.firecracker.Path, &program)
 	name := func(parts ...any) string {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+		sum := sha256.Sum256(fmt.Appendf(nil, "%#v", parts)) // not %q, for which all large numbers are one
 		return hex.EncodeToString(sum[:])[:16]
 	}
 	return name("1", processorModel(), c.firecracker.Version, program.Size, program.Mtim, c.kernel.Digest, filepath.Base(s.Initrd),

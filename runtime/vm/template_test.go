@@ -236,6 +236,42 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+// TestShapes differ by each part of a machine and by what it relies on, in the sizes that these have.
+func TestShapes(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "firecracker")
+	write := func(size int, changed time.Time) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(program, make([]byte, size), 0o755), os.Chtimes(program, changed, changed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	write(3<<20, now)
+	c := &choice{firecracker: &firecrackerProgram{Path: program, Version: "1.16.1"}, kernel: kernel{Digest: "k"}}
+	shapes := map[string]string{}
+	shape := func(what string, s setup, nic bool) {
+		t.Helper()
+		host, parts := c.shape(&s, nic)
+		if other, ok := shapes[host+parts]; ok {
+			t.Errorf("%s has the shape of %s", what, other)
+		}
+		shapes[host+parts] = what
+	}
+	disk := setup{RAM: 608 << 20, CPUs: 1}
+	disk.Guest.Scratch = true
+	shape("608 MiB", setup{RAM: 608 << 20, CPUs: 1}, false)
+	shape("609 MiB", setup{RAM: 609 << 20, CPUs: 1}, false)
+	shape("4 GiB", setup{RAM: 4 << 30, CPUs: 1}, false)
+	shape("two processors", setup{RAM: 608 << 20, CPUs: 2}, false)
+	shape("a network card", setup{RAM: 608 << 20, CPUs: 1}, true)
+	shape("a disk", disk, false)
+	shape("another initrd", setup{RAM: 608 << 20, CPUs: 1, Initrd: "/kernel/other.cpio"}, false)
+	write(4<<20, now)
+	shape("a Firecracker of another size", setup{RAM: 608 << 20, CPUs: 1}, false)
+	write(4<<20, now.Add(-time.Hour))
+	shape("a Firecracker of another time", setup{RAM: 608 << 20, CPUs: 1}, false)
+}
+
 // TestTemplateIsGivenUp boots a machine that did not start with a template: that is said once, and the template is gone.
 func TestTemplateIsGivenUp(t *testing.T) {
 	var log bytes.Buffer
