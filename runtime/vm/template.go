@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,22 +43,26 @@ const (
 	templateLeft  = skerry.GiB
 )
 
+// refusal is how long machines of a shape boot whose template failed. What was at fault may have been the host's: it stood still, or its
+// disk was full.
+const refusal = time.Hour
+
 // templates are those of a driver.
 type templates struct {
 	dir   string
 	log   *slog.Logger
 	space skerry.Bytes // the most that they take of the disk
 
-	mu    sync.Mutex      // protects what follows
-	busy  map[string]bool // shapes of which one is being made
-	unfit map[string]bool // shapes of which none is made or used any more, for it failed since this process began
+	mu    sync.Mutex           // protects what follows
+	busy  map[string]bool      // shapes of which one is being made
+	unfit map[string]time.Time // shapes of which none is made or used until then, for it failed
 }
 
 func newTemplates(dir string, log *slog.Logger) *templates {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	t := &templates{dir: dir, log: log, space: templateSpace, busy: map[string]bool{}, unfit: map[string]bool{}}
+	t := &templates{dir: dir, log: log, space: templateSpace, busy: map[string]bool{}, unfit: map[string]time.Time{}}
 	left, _ := filepath.Glob(filepath.Join(dir, making+"*")) // by a crash
 	for _, l := range left {
 		_ = os.RemoveAll(l)
@@ -101,10 +106,10 @@ func (t *templates) find(with *choice, machine *setup, nic, leave bool) *templat
 	dir := filepath.Join(t.dir, host+"-"+shape)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.unfit[filepath.Base(dir)] {
+	now := time.Now()
+	if now.Before(t.unfit[filepath.Base(dir)]) {
 		return nil
 	}
-	now := time.Now()
 	if os.Chtimes(dir, now, now) == nil { // the time of its last use
 		return &template{Dir: dir, NIC: nic}
 	}
@@ -166,9 +171,11 @@ func (t *templates) drop(used *template, why error) {
 }
 
 func (t *templates) refuseLocked(name string, why error) {
-	if !t.unfit[name] {
-		t.unfit[name] = true
-		t.log.Warn("machines of this shape boot, for they cannot begin with a template", "template", name, "err", why)
+	now := time.Now()
+	maps.DeleteFunc(t.unfit, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if _, ok := t.unfit[name]; !ok {
+		t.unfit[name] = now.Add(refusal)
+		t.log.Warn("machines of this shape boot, for they cannot begin with a template", "template", name, "for", refusal, "err", why)
 	}
 }
 

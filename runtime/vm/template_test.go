@@ -293,6 +293,18 @@ func TestTemplateIsGivenUp(t *testing.T) {
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "bad checksum") {
 		t.Errorf("the log says\n%s", text)
 	}
+	// What was at fault may be mended.
+	if left := time.Until(ts.unfit[u.name()]); left <= 0 || left > refusal {
+		t.Errorf("it is refused for %s", left)
+	}
+	ts.unfit[u.name()] = time.Now().Add(-time.Second)
+	if next := ts.find(c, s, false, true); next == nil || !next.New {
+		t.Errorf("later, the next has %+v", next)
+	}
+	ts.drop(u, errors.New("bad checksum"))
+	if text := log.String(); strings.Count(text, "\n") != 2 {
+		t.Errorf("the log says of a second time\n%s", text)
+	}
 }
 
 // TestTemplatesAreRemoved when a worker leaves its machine, and when it runs machines on something else.
@@ -342,6 +354,15 @@ func TestFaultsOfTemplates(t *testing.T) {
 	} {
 		if got := mayBeTemplate(explain(task, &monitor.CreateError{Message: said})); got != may {
 			t.Errorf("after %q it is tried without a template: %v", said, got)
+		}
+	}
+	for said, still := range map[string]bool{
+		"set up the machine: " + notListening + ": dial unix jail/firecracker/m/root/run/firecracker.socket: no such file": true,
+		foundNoClock: true,
+		"set up the machine: /snapshot/load: the checksum does not match": false,
+	} {
+		if got := hostStoodStill(explain(task, &monitor.CreateError{Message: said})); got != still {
+			t.Errorf("after %q it is tried with the template again: %v", said, got)
 		}
 	}
 	if !mayBeTemplate(errors.New("conmon ended")) {
