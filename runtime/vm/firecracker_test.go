@@ -145,6 +145,49 @@ func TestTemplateOfFirecracker(t *testing.T) {
 	}
 }
 
+// TestTemplateWithoutRoom has a machine go on that fills the disk with its template, and gives the room back before its program runs.
+func TestTemplateWithoutRoom(t *testing.T) {
+	program := installedFirecracker(t)
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a machine of Firecracker", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	full := t.TempDir()
+	if err := unix.Mount("tmpfs", full, "tmpfs", 0, "size=32k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
+	kernel := shortKernel(t)
+	binary.LittleEndian.PutUint32(kernel[64+56:], 0) // as in TestFirecracker
+	bundle := t.TempDir()
+	t.Chdir(bundle)
+	path, scratch := filepath.Join(bundle, "probe"), filepath.Join(bundle, "disk")
+	if err := errors.Join(os.WriteFile(path, kernel, 0o644), os.WriteFile(scratch, make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, inner, _ := cable(t)
+	used := &template{Dir: full, New: true, NIC: true}
+	v := &vm{bundle: bundle, console: &tail{},
+		setup: &setup{Firecracker: program, Accel: "kvm", NetNS: inner, Template: used, BootMillis: 60_000}}
+	inside(t, inner, func() error {
+		defer v.kill()
+		f := v.firecracker()
+		go callsOnce(t.Context(), fmt.Sprintf("/proc/self/task/%d/cwd/%s_%d", unix.Gettid(), f.below(vsockName), wire.SocketPort))
+		if err := bootProbe(t, v, f, path, scratch); err != nil {
+			return fmt.Errorf("%w%s", err, v.lastWords())
+		}
+		return nil
+	})
+	if outcome, err := os.ReadFile(filepath.Join(full, templateOutcome)); err != nil || !strings.Contains(string(outcome), "No space left") {
+		t.Errorf("the outcome is %q, %v", outcome, err)
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(full, &disk); err != nil || disk.Bfree+2 < disk.Blocks {
+		t.Errorf("%d of %d blocks are free, %v", disk.Bfree, disk.Blocks, err)
+	}
+}
+
 // callsOnce calls vm-run as a guest's init does, once it listens.
 func callsOnce(ctx context.Context, path string) {
 	conn, err := net.Dial("unix", path)
