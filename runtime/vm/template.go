@@ -52,6 +52,7 @@ type templates struct {
 	dir   string
 	log   *slog.Logger
 	space skerry.Bytes // the most that they take of the disk
+	swaps func() bool  // whether a template has the whole memory
 
 	mu    sync.Mutex           // protects what follows
 	busy  map[string]bool      // shapes of which one is being made
@@ -62,7 +63,7 @@ func newTemplates(dir string, log *slog.Logger) *templates {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	t := &templates{dir: dir, log: log, space: templateSpace, busy: map[string]bool{}, unfit: map[string]time.Time{}}
+	t := &templates{dir: dir, log: log, space: templateSpace, swaps: swaps, busy: map[string]bool{}, unfit: map[string]time.Time{}}
 	left, _ := filepath.Glob(filepath.Join(dir, making+"*")) // by a crash
 	for _, l := range left {
 		_ = os.RemoveAll(l)
@@ -113,7 +114,7 @@ func (t *templates) find(with *choice, machine *setup, nic, leave bool) *templat
 	if os.Chtimes(dir, now, now) == nil { // the time of its last use
 		return &template{Dir: dir, NIC: nic}
 	}
-	if t.busy[filepath.Base(dir)] || !leave {
+	if t.busy[filepath.Base(dir)] || !leave || machine.RAM > int64(t.space) && t.swaps() {
 		return nil
 	}
 	work := filepath.Join(t.dir, making+filepath.Base(dir))
@@ -137,6 +138,11 @@ func (t *templates) done(used *template, started error) {
 	}
 	name := used.name()
 	outcome, err := os.ReadFile(filepath.Join(used.Dir, templateOutcome))
+	var memory unix.Stat_t
+	if err == nil && len(outcome) == 0 && unix.Stat(filepath.Join(used.Dir, templateMemory), &memory) == nil &&
+		memory.Blocks*512 > int64(t.space) {
+		outcome = fmt.Appendf(nil, "it takes %s of the disk, and all may take %s", skerry.Bytes(memory.Blocks*512), t.space)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.busy, name)

@@ -395,3 +395,29 @@ func TestTemplatesAreBounded(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// TestTemplateIsTooLarge keeps none that is larger than all may be, and has none made that would be.
+func TestTemplateIsTooLarge(t *testing.T) {
+	var log bytes.Buffer
+	ts := newTemplates(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
+	ts.space = skerry.MiB
+	c := &choice{firecracker: &firecrackerProgram{Path: "/opt/firecracker", Version: "1.16.1"}, kernel: kernel{Digest: "k"}}
+	s := &setup{RAM: 2 * int64(skerry.MiB), CPUs: 1}
+	ts.swaps = func() bool { return true } // all of the memory would be saved
+	if u := ts.find(c, s, false, true); u != nil {
+		t.Errorf("with swap it has %+v", u)
+	}
+	ts.swaps = func() bool { return false }
+	u := ts.find(c, s, false, true)
+	if u == nil {
+		t.Fatal("without swap it has none")
+	}
+	leave(t, u, "")
+	if err := os.WriteFile(filepath.Join(u.Dir, templateMemory), bytes.Repeat([]byte{1}, 3<<19), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ts.done(u, nil)
+	if left, _ := os.ReadDir(ts.dir); len(left) > 0 || ts.find(c, s, false, true) != nil || !strings.Contains(log.String(), "it takes 1536Ki") {
+		t.Errorf("left: %v\n%s", left, log.String())
+	}
+}
