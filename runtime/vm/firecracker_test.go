@@ -179,7 +179,8 @@ func TestTemplateWithoutRoom(t *testing.T) {
 		}
 		return nil
 	})
-	if outcome, err := os.ReadFile(filepath.Join(full, templateOutcome)); err != nil || !strings.Contains(string(outcome), "No space left") {
+	outcome, err := os.ReadFile(filepath.Join(full, templateOutcome))
+	if err != nil || !strings.Contains(string(outcome), "No space left") {
 		t.Errorf("the outcome is %q, %v", outcome, err)
 	}
 	var disk unix.Statfs_t

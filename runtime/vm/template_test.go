@@ -417,7 +417,8 @@ func TestTemplateIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	ts.done(u, nil)
-	if left, _ := os.ReadDir(ts.dir); len(left) > 0 || ts.find(c, s, false, true) != nil || !strings.Contains(log.String(), "it takes 1536Ki") {
+	left, _ := os.ReadDir(ts.dir)
+	if len(left) > 0 || ts.find(c, s, false, true) != nil || !strings.Contains(log.String(), "it takes 1536Ki") {
 		t.Errorf("left: %v\n%s", left, log.String())
 	}
 }
