@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,7 @@ func TestTemplateOfFirecracker(t *testing.T) {
 				return fmt.Errorf("%w%s", err, v.lastWords())
 			}
 			inJail(t, v, f)
+			holdsNoTemplate(t, f.cmd.Process.Pid)
 			return nil
 		})
 		for _, name := range []string{templateMemory, templateState} {
@@ -142,6 +144,38 @@ func TestTemplateOfFirecracker(t *testing.T) {
 			t.Errorf("the outcome is %q, %v", outcome, err)
 		}
 		used = &template{Dir: used.Dir, NIC: true}
+	}
+}
+
+// holdsNoTemplate sees that a machine has no file of a template open, and none mapped, that it could write to: it left one as a user that
+// may not open it any more.
+func holdsNoTemplate(t *testing.T, pid int) {
+	t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(fds) == 0 {
+		t.Fatalf("its files: %v, %v", fds, err)
+	}
+	for _, fd := range fds {
+		file, _ := os.Readlink(fd)
+		if base := filepath.Base(file); base != templateMemory && base != templateState {
+			continue
+		}
+		info, _ := os.ReadFile(strings.Replace(fd, "/fd/", "/fdinfo/", 1))
+		_, flags, _ := strings.Cut(string(info), "flags:\t")
+		flags, _, _ = strings.Cut(flags, "\n")
+		if n, err := strconv.ParseUint(flags, 8, 64); err != nil || n&unix.O_ACCMODE != unix.O_RDONLY {
+			t.Errorf("it has %s open with the flags %q, %v", file, flags, err)
+		}
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil || len(maps) == 0 {
+		t.Fatalf("its mappings: %q, %v", maps, err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		of := filepath.Base(strings.TrimSpace(line))
+		if rights := strings.Fields(line)[1]; (of == templateMemory || of == templateState) && !strings.HasSuffix(rights, "p") {
+			t.Errorf("it shares %s", line)
+		}
 	}
 }
 
