@@ -213,7 +213,11 @@ func (c *clones) holdsNothingOf(m *clone) {
 // survivesDamage boots a machine where the template is damaged, and says so once.
 func (c *clones) survivesDamage() {
 	c.t.Helper()
-	state := filepath.Join(c.kept()[0], templateState)
+	kept := c.kept()
+	if len(kept) != 1 {
+		c.t.Fatalf("there are the templates %v\n%s", kept, c.log.String())
+	}
+	state := filepath.Join(kept[0], templateState)
 	data, err := os.ReadFile(state)
 	if err == nil {
 		data[len(data)/2] ^= 1

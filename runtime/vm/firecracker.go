@@ -265,7 +265,7 @@ func (f *firecracker) dial(ended <-chan struct{}) (net.Conn, error) {
 		case <-time.After(2 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", notListening, err)
 		}
 	}
 }

@@ -106,6 +106,9 @@ func (t *template) seal(outcome error) error {
 	text := ""
 	if outcome != nil {
 		text = outcome.Error()
+		for _, name := range []string{templateMemory, templateState} { // it may be that they have filled the disk
+			_ = os.Truncate(filepath.Join(t.Dir, name), 0)
+		}
 	}
 	return os.WriteFile(filepath.Join(t.Dir, templateOutcome), []byte(text), 0o600)
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,7 @@ func TestTemplateOfFirecracker(t *testing.T) {
 				return fmt.Errorf("%w%s", err, v.lastWords())
 			}
 			inJail(t, v, f)
+			holdsNoTemplate(t, f.cmd.Process.Pid)
 			return nil
 		})
 		for _, name := range []string{templateMemory, templateState} {
@@ -142,6 +144,82 @@ func TestTemplateOfFirecracker(t *testing.T) {
 			t.Errorf("the outcome is %q, %v", outcome, err)
 		}
 		used = &template{Dir: used.Dir, NIC: true}
+	}
+}
+
+// holdsNoTemplate sees that a machine has no file of a template open, and none mapped, that it could write to: it left one as a user that
+// may not open it any more.
+func holdsNoTemplate(t *testing.T, pid int) {
+	t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(fds) == 0 {
+		t.Fatalf("its files: %v, %v", fds, err)
+	}
+	for _, fd := range fds {
+		file, _ := os.Readlink(fd)
+		if base := filepath.Base(file); base != templateMemory && base != templateState {
+			continue
+		}
+		info, _ := os.ReadFile(strings.Replace(fd, "/fd/", "/fdinfo/", 1))
+		_, flags, _ := strings.Cut(string(info), "flags:\t")
+		flags, _, _ = strings.Cut(flags, "\n")
+		if n, err := strconv.ParseUint(flags, 8, 64); err != nil || n&unix.O_ACCMODE != unix.O_RDONLY {
+			t.Errorf("it has %s open with the flags %q, %v", file, flags, err)
+		}
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil || len(maps) == 0 {
+		t.Fatalf("its mappings: %q, %v", maps, err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		of := filepath.Base(strings.TrimSpace(line))
+		if rights := strings.Fields(line)[1]; (of == templateMemory || of == templateState) && !strings.HasSuffix(rights, "p") {
+			t.Errorf("it shares %s", line)
+		}
+	}
+}
+
+// TestTemplateWithoutRoom has a machine go on that fills the disk with its template, and gives the room back before its program runs.
+func TestTemplateWithoutRoom(t *testing.T) {
+	program := installedFirecracker(t)
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a machine of Firecracker", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	full := t.TempDir()
+	if err := unix.Mount("tmpfs", full, "tmpfs", 0, "size=32k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
+	kernel := shortKernel(t)
+	binary.LittleEndian.PutUint32(kernel[64+56:], 0) // as in TestFirecracker
+	bundle := t.TempDir()
+	t.Chdir(bundle)
+	path, scratch := filepath.Join(bundle, "probe"), filepath.Join(bundle, "disk")
+	if err := errors.Join(os.WriteFile(path, kernel, 0o644), os.WriteFile(scratch, make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, inner, _ := cable(t)
+	used := &template{Dir: full, New: true, NIC: true}
+	v := &vm{bundle: bundle, console: &tail{},
+		setup: &setup{Firecracker: program, Accel: "kvm", NetNS: inner, Template: used, BootMillis: 60_000}}
+	inside(t, inner, func() error {
+		defer v.kill()
+		f := v.firecracker()
+		go callsOnce(t.Context(), fmt.Sprintf("/proc/self/task/%d/cwd/%s_%d", unix.Gettid(), f.below(vsockName), wire.SocketPort))
+		if err := bootProbe(t, v, f, path, scratch); err != nil {
+			return fmt.Errorf("%w%s", err, v.lastWords())
+		}
+		return nil
+	})
+	outcome, err := os.ReadFile(filepath.Join(full, templateOutcome))
+	if err != nil || !strings.Contains(string(outcome), "No space left") {
+		t.Errorf("the outcome is %q, %v", outcome, err)
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(full, &disk); err != nil || disk.Bfree+2 < disk.Blocks {
+		t.Errorf("%d of %d blocks are free, %v", disk.Bfree, disk.Blocks, err)
 	}
 }
 

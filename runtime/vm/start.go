@@ -87,19 +87,25 @@ func (d *Driver) start(ctx context.Context, spec runtime.Spec, c *choice) (runti
 				d.templates.drop(template, failed)
 			}
 			return h, nil
-		case made.Template != nil && ctx.Err() == nil && mayBeTemplate(err):
+		case made.Template != nil && ctx.Err() == nil && !hostStoodStill(err) && mayBeTemplate(err):
 			failed = err
-		case !strings.Contains(err.Error(), foundNoClock) || try == mostTries:
+		case !hostStoodStill(err) || try == mostTries:
 			return h, err
 		}
 	}
 }
 
-// A guest that found no clock is started anew, so many times in all: the host may be less busy then.
+// A guest that found no clock, and a Firecracker that did not come to listen, are started anew, so many times in all: the host may be less
+// busy then. Neither says anything about a template.
 const (
 	mostTries    = 3
+	notListening = "Firecracker does not listen"
 	foundNoClock = "the guest's kernel found no clock: this machine gave the emulator no processor while it looked"
 )
+
+func hostStoodStill(err error) bool {
+	return strings.Contains(err.Error(), foundNoClock) || strings.Contains(err.Error(), notListening)
+}
 
 // mayBeTemplate says whether a machine with a template may start without one: nothing was wrong with what its task asks for.
 func mayBeTemplate(err error) bool {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,22 +43,27 @@ const (
 	templateLeft  = skerry.GiB
 )
 
+// refusal is how long machines of a shape boot whose template failed. What was at fault may have been the host's: it stood still, or its
+// disk was full.
+const refusal = time.Hour
+
 // templates are those of a driver.
 type templates struct {
 	dir   string
 	log   *slog.Logger
 	space skerry.Bytes // the most that they take of the disk
+	swaps func() bool  // whether a template has the whole memory
 
-	mu    sync.Mutex      // protects what follows
-	busy  map[string]bool // shapes of which one is being made
-	unfit map[string]bool // shapes of which none is made or used any more, for it failed since this process began
+	mu    sync.Mutex           // protects what follows
+	busy  map[string]bool      // shapes of which one is being made
+	unfit map[string]time.Time // shapes of which none is made or used until then, for it failed
 }
 
 func newTemplates(dir string, log *slog.Logger) *templates {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	t := &templates{dir: dir, log: log, space: templateSpace, busy: map[string]bool{}, unfit: map[string]bool{}}
+	t := &templates{dir: dir, log: log, space: templateSpace, swaps: swaps, busy: map[string]bool{}, unfit: map[string]time.Time{}}
 	left, _ := filepath.Glob(filepath.Join(dir, making+"*")) // by a crash
 	for _, l := range left {
 		_ = os.RemoveAll(l)
@@ -70,7 +76,7 @@ func (c *choice) shape(s *setup, nic bool) (host, shape string) {
 	var program unix.Stat_t
 	_ = unix.Stat(c.firecracker.Path, &program)
 	name := func(parts ...any) string {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+		sum := sha256.Sum256(fmt.Appendf(nil, "%#v", parts)) // not %q, for which all large numbers are one
 		return hex.EncodeToString(sum[:])[:16]
 	}
 	return name("1", processorModel(), c.firecracker.Version, program.Size, program.Mtim, c.kernel.Digest, filepath.Base(s.Initrd),
@@ -101,14 +107,14 @@ func (t *templates) find(with *choice, machine *setup, nic, leave bool) *templat
 	dir := filepath.Join(t.dir, host+"-"+shape)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.unfit[filepath.Base(dir)] {
+	now := time.Now()
+	if now.Before(t.unfit[filepath.Base(dir)]) {
 		return nil
 	}
-	now := time.Now()
 	if os.Chtimes(dir, now, now) == nil { // the time of its last use
 		return &template{Dir: dir, NIC: nic}
 	}
-	if t.busy[filepath.Base(dir)] || !leave {
+	if t.busy[filepath.Base(dir)] || !leave || machine.RAM > int64(t.space) && t.swaps() {
 		return nil
 	}
 	work := filepath.Join(t.dir, making+filepath.Base(dir))
@@ -132,6 +138,11 @@ func (t *templates) done(used *template, started error) {
 	}
 	name := used.name()
 	outcome, err := os.ReadFile(filepath.Join(used.Dir, templateOutcome))
+	var memory unix.Stat_t
+	if err == nil && len(outcome) == 0 && unix.Stat(filepath.Join(used.Dir, templateMemory), &memory) == nil &&
+		memory.Blocks*512 > int64(t.space) {
+		outcome = fmt.Appendf(nil, "it takes %s of the disk, and all may take %s", skerry.Bytes(memory.Blocks*512), t.space)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.busy, name)
@@ -166,9 +177,11 @@ func (t *templates) drop(used *template, why error) {
 }
 
 func (t *templates) refuseLocked(name string, why error) {
-	if !t.unfit[name] {
-		t.unfit[name] = true
-		t.log.Warn("machines of this shape boot, for they cannot begin with a template", "template", name, "err", why)
+	now := time.Now()
+	maps.DeleteFunc(t.unfit, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if _, ok := t.unfit[name]; !ok {
+		t.unfit[name] = now.Add(refusal)
+		t.log.Warn("machines of this shape boot, for they cannot begin with a template", "template", name, "for", refusal, "err", why)
 	}
 }
 

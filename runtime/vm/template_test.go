@@ -236,6 +236,42 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+// TestShapes differ by each part of a machine and by what it relies on, in the sizes that these have.
+func TestShapes(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "firecracker")
+	write := func(size int, changed time.Time) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(program, make([]byte, size), 0o755), os.Chtimes(program, changed, changed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	write(3<<20, now)
+	c := &choice{firecracker: &firecrackerProgram{Path: program, Version: "1.16.1"}, kernel: kernel{Digest: "k"}}
+	shapes := map[string]string{}
+	shape := func(what string, s setup, nic bool) {
+		t.Helper()
+		host, parts := c.shape(&s, nic)
+		if other, ok := shapes[host+parts]; ok {
+			t.Errorf("%s has the shape of %s", what, other)
+		}
+		shapes[host+parts] = what
+	}
+	disk := setup{RAM: 608 << 20, CPUs: 1}
+	disk.Guest.Scratch = true
+	shape("608 MiB", setup{RAM: 608 << 20, CPUs: 1}, false)
+	shape("609 MiB", setup{RAM: 609 << 20, CPUs: 1}, false)
+	shape("4 GiB", setup{RAM: 4 << 30, CPUs: 1}, false)
+	shape("two processors", setup{RAM: 608 << 20, CPUs: 2}, false)
+	shape("a network card", setup{RAM: 608 << 20, CPUs: 1}, true)
+	shape("a disk", disk, false)
+	shape("another initrd", setup{RAM: 608 << 20, CPUs: 1, Initrd: "/kernel/other.cpio"}, false)
+	write(4<<20, now)
+	shape("a Firecracker of another size", setup{RAM: 608 << 20, CPUs: 1}, false)
+	write(4<<20, now.Add(-time.Hour))
+	shape("a Firecracker of another time", setup{RAM: 608 << 20, CPUs: 1}, false)
+}
+
 // TestTemplateIsGivenUp boots a machine that did not start with a template: that is said once, and the template is gone.
 func TestTemplateIsGivenUp(t *testing.T) {
 	var log bytes.Buffer
@@ -256,6 +292,18 @@ func TestTemplateIsGivenUp(t *testing.T) {
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "bad checksum") {
 		t.Errorf("the log says\n%s", text)
+	}
+	// What was at fault may be mended.
+	if left := time.Until(ts.unfit[u.name()]); left <= 0 || left > refusal {
+		t.Errorf("it is refused for %s", left)
+	}
+	ts.unfit[u.name()] = time.Now().Add(-time.Second)
+	if next := ts.find(c, s, false, true); next == nil || !next.New {
+		t.Errorf("later, the next has %+v", next)
+	}
+	ts.drop(u, errors.New("bad checksum"))
+	if text := log.String(); strings.Count(text, "\n") != 2 {
+		t.Errorf("the log says of a second time\n%s", text)
 	}
 }
 
@@ -308,6 +356,15 @@ func TestFaultsOfTemplates(t *testing.T) {
 			t.Errorf("after %q it is tried without a template: %v", said, got)
 		}
 	}
+	for said, still := range map[string]bool{
+		"set up the machine: " + notListening + ": dial unix jail/firecracker/m/root/run/firecracker.socket: no such file": true,
+		foundNoClock: true,
+		"set up the machine: /snapshot/load: the checksum does not match": false,
+	} {
+		if got := hostStoodStill(explain(task, &monitor.CreateError{Message: said})); got != still {
+			t.Errorf("after %q it is tried with the template again: %v", said, got)
+		}
+	}
 	if !mayBeTemplate(errors.New("conmon ended")) {
 		t.Error("an error without a field is the task's")
 	}
@@ -336,5 +393,32 @@ func TestTemplatesAreBounded(t *testing.T) {
 	left, _ := filepath.Glob(filepath.Join(ts.dir, "*"))
 	if len(left) != 2 || filepath.Base(left[0]) != "host-0" || filepath.Base(left[1]) != "host-1" {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestTemplateIsTooLarge keeps none that is larger than all may be, and has none made that would be.
+func TestTemplateIsTooLarge(t *testing.T) {
+	var log bytes.Buffer
+	ts := newTemplates(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)))
+	ts.space = skerry.MiB
+	c := &choice{firecracker: &firecrackerProgram{Path: "/opt/firecracker", Version: "1.16.1"}, kernel: kernel{Digest: "k"}}
+	s := &setup{RAM: 2 * int64(skerry.MiB), CPUs: 1}
+	ts.swaps = func() bool { return true } // all of the memory would be saved
+	if u := ts.find(c, s, false, true); u != nil {
+		t.Errorf("with swap it has %+v", u)
+	}
+	ts.swaps = func() bool { return false }
+	u := ts.find(c, s, false, true)
+	if u == nil {
+		t.Fatal("without swap it has none")
+	}
+	leave(t, u, "")
+	if err := os.WriteFile(filepath.Join(u.Dir, templateMemory), bytes.Repeat([]byte{1}, 3<<19), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ts.done(u, nil)
+	left, _ := os.ReadDir(ts.dir)
+	if len(left) > 0 || ts.find(c, s, false, true) != nil || !strings.Contains(log.String(), "it takes 1536Ki") {
+		t.Errorf("left: %v\n%s", left, log.String())
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"io"
 )
 
-// Version is that of the protocol; host and guest are of one build.
-const Version = 1
+// Version is that of the protocol; host and guest are of one build, except while an upgrade has replaced the program and not yet restarted
+// the agent: its guests then meet another vm-run. It is raised with each change of a message.
+const Version = 2
 
 // MaxData bounds the data of a frame; Chunk what is sent of a stream in one; Window what is sent of a stream before the other
 // side has granted more.

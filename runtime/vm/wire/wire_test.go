@@ -2,6 +2,8 @@ package wire
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"reflect"
@@ -11,7 +13,7 @@ import (
 func messages() []Message {
 	return []Message{
 		&Config{
-			Seed: "seed", Hostname: "islet", Process: Process{Args: []string{"a", ""}, Env: []string{"A=1"}, Dir: "/", UID: 1, GID: 2, Groups: []uint32{3}, TTY: true, Size: Size{24, 80}},
+			Seed: "seed", Time: 1 << 62, Hostname: "islet", Process: Process{Args: []string{"a", ""}, Env: []string{"A=1"}, Dir: "/", UID: 1, GID: 2, Groups: []uint32{3}, TTY: true, Size: Size{24, 80}},
 			Ambient: []uint32{4}, Drop: []uint32{5, 6}, NewPrivs: true, Rlimits: []Rlimit{{7, 8, 1 << 63}}, Sysctls: []string{"a", "b"}, Scratch: true, Memory: 1 << 40, Pids: 9,
 			Mounts: []Mount{{Share: "0", Target: "/t", Data: "d", ReadOnly: true}, {File: true}}, Net: &Net{Index: 2, Requests: []string{"xxxx"}},
 			Copied: true,
@@ -39,6 +41,18 @@ func TestMessagesComeBack(t *testing.T) {
 		if err := Decode(data[:len(data)-1], back); !errors.Is(err, ErrFrame) {
 			t.Errorf("with a byte too few: %v", err)
 		}
+	}
+}
+
+// TestVersion: who changes a message raises the version, so that an init and a vm-run of two builds refuse each other.
+func TestVersion(t *testing.T) {
+	sum := sha256.New()
+	for _, m := range messages() {
+		sum.Write(Encode(m))
+	}
+	const version, digest = 2, "1e09fb151d1541c5"
+	if got := hex.EncodeToString(sum.Sum(nil))[:16]; Version != version || got != digest {
+		t.Errorf("messages of version %d have the digest %s; those of %d had %s", Version, got, version, digest)
 	}
 }
 
