@@ -42,7 +42,7 @@ func TestPruneLooksAgain(t *testing.T) {
 		}))
 		client, err := api.NewClient(api.ClientOptions{Server: server.URL, Bearer: "token"})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("make a client: %v", err)
 		}
 		cmd, out := &cobra.Command{}, &bytes.Buffer{}
 		cmd.SetOut(out)
@@ -50,10 +50,10 @@ func TestPruneLooksAgain(t *testing.T) {
 			known: map[skerry.AppKey]knownApp{c.list.Key: {gen: 1, made: at, source: "shop"}}}
 		list := []view.AppView{c.list}
 		if err := s.look(t.Context(), list); err != nil {
-			t.Fatal(err)
+			t.Fatalf("look: %v", err)
 		}
 		if errs := s.left(t.Context(), list); len(errs) > 0 {
-			t.Errorf("%s: %v", name, errs)
+			t.Errorf("%s: the round fails: %v", name, errs)
 		}
 		if deleted != c.deleted || strings.Contains(out.String(), "deleted") != c.deleted {
 			t.Errorf("%s: deleted is %v, want %v: %s", name, deleted, c.deleted, out)

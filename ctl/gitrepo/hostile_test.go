@@ -32,7 +32,7 @@ func TestSharedCopy(t *testing.T) {
 		wg.Go(func() {
 			turns.Lock() // git itself refuses some of what happens at the same time
 			if _, err := r.Fetch(t.Context()); err != nil {
-				t.Errorf("%s: %v", subject, err)
+				t.Errorf("fetch %q: %v", subject, err)
 			}
 			turns.Unlock()
 			for range 5 {
@@ -45,7 +45,7 @@ func TestSharedCopy(t *testing.T) {
 	wg.Wait()
 	first := shared(a, "main", "")
 	if err := first.Accept(t.Context(), first.mustFetch(t), false); err != nil {
-		t.Fatal(err)
+		t.Fatalf("take a commit: %v", err)
 	}
 	for _, other := range []*Repository{shared(b, "main", ""), shared(a, "main", "sub")} {
 		c := other.mustFetch(t)
@@ -54,11 +54,12 @@ func TestSharedCopy(t *testing.T) {
 		}
 	}
 	if err := first.Accept(t.Context(), first.mustFetch(t), false); err != nil {
-		t.Error(err)
+		t.Errorf("take it again: %v", err)
 	}
 	moved := shared(b, "main", "")
 	c := moved.mustFetch(t)
-	if err := moved.Accept(t.Context(), c, true); err != nil || moved.Accepted(t.Context()) != c.ID || moved.Accept(t.Context(), c, false) != nil {
+	err := moved.Accept(t.Context(), c, true)
+	if err != nil || moved.Accepted(t.Context()) != c.ID || moved.Accept(t.Context(), c, false) != nil {
 		t.Errorf("it may not move: %v", err)
 	}
 }
