@@ -75,7 +75,8 @@ Exit status with --once: that of "skerry apply"; with --once --plan 0 if there i
 	fs.BoolVar(&flags.plan, "plan", false, "show the differences, and change nothing")
 	fs.BoolVar(&flags.prune, "prune", false, "delete applications of this source that have left the repository")
 	fs.BoolVar(&flags.writeBack, "write-back", false, "push the state of the applications as a note on the commit")
-	fs.BoolVar(&flags.allowRewind, "allow-rewind", false, "follow a branch that no longer contains the last commit taken")
+	fs.BoolVar(&flags.allowRewind, "allow-rewind", false,
+		"follow a branch that no longer contains the last commit taken, or that is of another repository or --path than it")
 	fs.StringVar(&flags.repository.Key, "key", "", "file with the private SSH key (default: what ssh uses)")
 	fs.StringVar(&flags.repository.KnownHosts, "known-hosts", "", "file with the SSH keys of hosts (default: what ssh uses)")
 	fs.StringVar(&flags.repository.TokenFile, "token-file", "", "file with USER:PASSWORD, or a token, for https")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -28,8 +29,9 @@ type syncer struct {
 	repository *gitrepo.Repository
 	flags      syncFlags
 
-	current   revision // what applications are kept as
-	candidate revision // the newest commit, whose manifests were read
+	current   revision               // what applications are kept as
+	late      map[skerry.AppKey]bool // of these, those that it could not be applied to yet: what is missing there is no drift
+	candidate revision               // the newest commit, whose manifests were read
 	known     map[skerry.AppKey]knownApp
 	differs   bool // in this round, something is not as the repository has it
 	told      map[string]bool
@@ -49,9 +51,10 @@ type wantedApp struct {
 	labelled []byte // what is applied: the document with the label of the source
 }
 
-// knownApp is what was found out about one generation of an application.
+// knownApp is what was found out about one generation of an application. One that is deleted and made anew begins with the first again.
 type knownApp struct {
 	gen    skerry.Generation
+	made   time.Time
 	source string
 	commit string // it is as this commit has it; "": it is not, or nobody asked
 }
@@ -99,18 +102,22 @@ func (s *syncer) round(ctx context.Context) (errs []error) {
 	}
 	if fresh {
 		drift := s.repository.Accepted(ctx) == next.commit.ID // and this is the first round
-		if s.current = next; !s.flags.plan {
-			if err := s.repository.Accept(ctx, next.commit); err != nil {
+		if !s.flags.plan {
+			if err := s.repository.Accept(ctx, next.commit, s.flags.allowRewind); err != nil {
 				return append(errs, err)
 			}
 		}
+		s.current, s.late = next, map[skerry.AppKey]bool{}
 		s.print("commit %s by %s: %s", next.commit.Short(), clean(next.commit.Author), clean(next.commit.Subject))
 		fresh = !drift
 	}
 	for _, c := range changes {
-		if err := s.change(ctx, &c, !fresh); err != nil {
+		key := c.manifest.Key()
+		err := s.change(ctx, &c, !fresh && !s.late[key])
+		if err != nil {
 			errs = append(errs, c.doc.at(err))
 		}
+		s.late[key] = err != nil && (fresh || s.late[key])
 	}
 	errs = append(errs, s.left(ctx, list)...)
 	if s.flags.writeBack && !s.flags.once {
@@ -223,7 +230,7 @@ func (s *syncer) look(ctx context.Context, list []view.AppView) error {
 	known := map[skerry.AppKey]knownApp{}
 	for i := range list {
 		key := list[i].Key
-		if k, ok := s.known[key]; ok && k.gen == list[i].Gen {
+		if k, ok := s.known[key]; ok && k.gen == list[i].Gen && k.made.Equal(list[i].CreatedAt) {
 			known[key] = k
 			continue
 		}
@@ -234,14 +241,18 @@ func (s *syncer) look(ctx context.Context, list []view.AppView) error {
 			}
 			return err
 		}
-		k := knownApp{gen: one.Gen}
-		if one.Manifest != nil {
-			k.source = one.Manifest.Metadata.Labels[sourceLabel]
-		}
-		known[key] = k
+		known[key] = knownApp{gen: one.Gen, made: one.CreatedAt, source: sourceOf(&one)}
 	}
 	s.known = known
 	return nil
+}
+
+// sourceOf gives the source that keeps an application, or "".
+func sourceOf(v *view.AppView) string {
+	if v.Manifest == nil {
+		return ""
+	}
+	return v.Manifest.Metadata.Labels[sourceLabel]
 }
 
 // compare asks the server what the manifests of a revision would change, and changes nothing.
@@ -310,7 +321,11 @@ func (s *syncer) change(ctx context.Context, wanted *change, drift bool) error {
 	if err != nil {
 		return err
 	}
-	s.known[key] = knownApp{gen: res.Gen, source: s.flags.name, commit: s.current.commit.ID}
+	about := knownApp{gen: res.Gen, source: s.flags.name, commit: s.current.commit.ID}
+	if wanted.is != nil { // else it is looked at again, to know when it was made
+		about.made = wanted.is.CreatedAt
+	}
+	s.known[key] = about
 	if drift {
 		s.print("%s; put back: %s", what, verb(res, api.ApplyOptions{}))
 		return nil
@@ -340,7 +355,14 @@ func (s *syncer) left(ctx context.Context, list []view.AppView) (errs []error) {
 		case !s.flags.prune || s.flags.plan:
 			s.say("app/%s has left the repository, and runs on (--prune deletes it)", s.short(app.Key))
 		default:
-			if err := s.client.DeleteApp(ctx, app.Key); err != nil {
+			// It may be somebody else's by now: under its name another one, or without the label.
+			now, err := s.client.App(ctx, app.Key)
+			if err == nil && sourceOf(&now) == s.flags.name {
+				err = s.client.DeleteApp(ctx, app.Key)
+			} else if err == nil || skerry.AsError(err).Code == skerry.CodeNotFound {
+				continue
+			}
+			if err != nil {
 				errs = append(errs, err)
 				continue
 			}

@@ -5,9 +5,12 @@ package gitrepo
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -19,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"skerry.dev/skerry"
 )
@@ -67,8 +71,12 @@ type Repository struct {
 	env []string
 }
 
-// head is the reference of the copy to the branch as it was fetched last.
-const head = "refs/skerry/head"
+// head is the reference of the copy to the branch as it was fetched last. What is fetched from elsewhere into the same copy, by another
+// process, has another.
+func (o *Options) head() string {
+	sum := sha256.Sum256([]byte(o.URL + "\n" + o.Branch))
+	return "refs/skerry/heads/" + hex.EncodeToString(sum[:8])
+}
 
 // branchName is what may be a branch here: no option, no pattern, no other reference.
 var branchName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}$`)
@@ -206,63 +214,84 @@ func (r *Repository) git(ctx context.Context, stdin []byte, args ...string) ([]b
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = r.opt.Dir, r.env, 5*time.Second
 	endTogether(cmd)
-	var out, errs limited
+	out, errs := limited{max: MaxBytes + 1<<20, end: true}, limited{max: 64 << 10}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
-	out.max, errs.max = MaxBytes+1<<20, 64<<10
 	err := cmd.Run()
 	switch {
+	case out.over:
+		return nil, skerry.Errorf(skerry.CodeTooLarge, "git %s gave more than %s", args[0], skerry.Bytes(out.max))
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "git %s took longer than %s", args[0], patience)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		text := lastLine(errs.Bytes())
+		text := lastLine(errs.kept)
 		if text == "" {
 			text = err.Error()
 		}
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "git %s: %s", args[0], text)
-	case out.over:
-		return nil, skerry.Errorf(skerry.CodeTooLarge, "git %s gave more than %s", args[0], skerry.Bytes(out.max))
+	case bytes.Contains(errs.kept, []byte("shallow roots are not allowed")): // git calls it a success, and leaves the branch as it was
+		return nil, skerry.Errorf(skerry.CodeUnsupported, "the repository is a shallow clone").
+			WithHint("`git fetch --unshallow` there gets the rest; actions/checkout does so with fetch-depth: 0")
 	}
-	return out.Bytes(), nil
+	return out.kept, nil
 }
 
-// lastLine gives the last line of what git complained of that says something, without its prefix.
+// lastLine gives the last line of what git complained of that says something, without its prefix. A server may have written it: it is
+// made harmless for terminals and logs.
 func lastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for _, line := range lines {
 		for _, prefix := range []string{"fatal: ", "error: "} {
 			if rest, ok := strings.CutPrefix(line, prefix); ok {
-				return strings.ToValidUTF8(rest, "?")
+				return printable(rest)
 			}
 		}
 	}
-	return strings.ToValidUTF8(lines[len(lines)-1], "?")
+	return printable(lines[len(lines)-1])
 }
 
-// limited keeps the beginning of what is written to it.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// limited keeps the beginning of what is written to it. It has no other way in: a bytes.Buffer would be filled by its ReadFrom.
 type limited struct {
-	bytes.Buffer
+	kept []byte
 	max  int
+	end  bool // what is more ends whoever writes: a few trees that hold each other often enough are listed for days
 	over bool
 }
 
 func (l *limited) Write(p []byte) (int, error) {
-	if room := l.max - l.Len(); len(p) > room {
-		l.over = true
-		l.Buffer.Write(p[:max(room, 0)])
+	room := l.max - len(l.kept)
+	if len(p) <= room {
+		l.kept = append(l.kept, p...)
 		return len(p), nil
 	}
-	return l.Buffer.Write(p)
+	l.over = true
+	l.kept = append(l.kept, p[:room]...)
+	if l.end {
+		return 0, io.ErrShortWrite
+	}
+	return len(p), nil
 }
 
 // Fetch brings the branch up to date, and gives its last commit.
 func (r *Repository) Fetch(ctx context.Context) (Commit, error) {
 	if _, err := r.git(ctx, nil, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force", "--",
-		r.opt.URL, "+refs/heads/"+r.opt.Branch+":"+head); err != nil {
+		r.opt.URL, "+refs/heads/"+r.opt.Branch+":"+r.opt.head()); err != nil {
+		if problem := skerry.AsError(err); strings.Contains(problem.Message, "dubious ownership") {
+			return Commit{}, problem.WithHint("run this as the owner of the directory, or reach it by ssh")
+		}
 		return Commit{}, err
 	}
-	return r.Commit(ctx, head)
+	return r.Commit(ctx, r.opt.head())
 }
 
 // Commit gives a commit that the copy has.
@@ -308,9 +337,30 @@ func (r *Repository) Descends(ctx context.Context, commit Commit, from string) b
 // accepted is the reference to the commit that was taken last. It is kept from one start to the next.
 const accepted = "refs/skerry/accepted"
 
-// Accept remembers a commit as the one taken last.
-func (r *Repository) Accept(ctx context.Context, commit Commit) error {
-	_, err := r.git(ctx, nil, "update-ref", accepted, commit.ID)
+// originFile is the file of the copy that says from where the commit is that was taken last.
+const originFile = "skerry-origin"
+
+// Accept remembers a commit as the one taken last, and where it is from. It refuses one from elsewhere than the last, unless moved says
+// that this is meant: two sources that share a copy would take what the other one has for what has left their repository.
+func (r *Repository) Accept(ctx context.Context, commit Commit, moved bool) error {
+	file := filepath.Join(r.opt.Dir, originFile)
+	from := fmt.Sprintf("%s branch %s directory /%s", r.opt.URL, r.opt.Branch, r.opt.Path)
+	last, err := os.ReadFile(file)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	case err == nil && string(last) != from && !moved:
+		return skerry.Errorf(skerry.CodeConflict, "what was taken last is from %s, and this is %s", last, from).
+			WithHint("give each source a name of its own with --name; if this one has moved, give --allow-rewind once")
+	case string(last) != from:
+		if err := os.WriteFile(file+".new", []byte(from), 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			return err
+		}
+	}
+	_, err = r.git(ctx, nil, "update-ref", accepted, commit.ID)
 	return err
 }
 
@@ -331,6 +381,9 @@ func (r *Repository) Files(ctx context.Context, commit Commit) (files []File, sk
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
+		}
+		if skerry.AsError(err).Code == skerry.CodeTooLarge {
+			return nil, nil, err
 		}
 		return nil, nil, skerry.Errorf(skerry.CodeNotFound, "commit %s has no directory %q", commit.Short(), r.opt.Path)
 	}

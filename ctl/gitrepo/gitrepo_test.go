@@ -280,7 +280,7 @@ func TestRewind(t *testing.T) {
 	}
 	o.commit("second")
 	two := r.mustFetch(t)
-	if err := r.Accept(t.Context(), two); err != nil {
+	if err := r.Accept(t.Context(), two, false); err != nil {
 		t.Fatal(err)
 	}
 	o.git("reset", "--quiet", "--hard", first)

@@ -245,18 +245,20 @@ type tooMuch struct{ what string }
 
 func (e *tooMuch) Error() string { return "compiling it takes more than " + e.what }
 
-// limited keeps the beginning of what is written.
+// limited keeps the beginning of what is written. It has no other way in: a bytes.Buffer would be filled by its ReadFrom.
 type limited struct {
-	bytes.Buffer
+	kept []byte
 	left int
 }
 
 func (l *limited) Write(p []byte) (int, error) {
 	n := min(l.left, len(p))
 	l.left -= n
-	l.Buffer.Write(p[:n])
+	l.kept = append(l.kept, p[:n]...)
 	return len(p), nil
 }
+
+func (l *limited) String() string { return string(l.kept) }
 
 // take copies what the compiler made. It had no privileges, and what it wrote may be anything: only plain files are taken, and
 // only by whom the agent trusts can the copy be written.
