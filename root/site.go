@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"skerry.dev/skerry"
@@ -21,6 +22,8 @@ const (
 	siteTime = 15 * time.Second
 	// maxSiteAnswer bounds what of an answer is read. A worker takes some two to ten KiB.
 	maxSiteAnswer = 32 << 20
+	// maxSiteAsked bounds the requests that a site has at a time, and so what its answers take together. More wait.
+	maxSiteAsked = 4
 )
 
 // AskSite passes a request of a user on to a site, over the site's own connection, and reads the answer into out, if not nil. The site
@@ -31,6 +34,14 @@ func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest,
 	to, err := s.answersUsers(ctx, site)
 	if err != nil {
 		return err
+	}
+	turn := s.asking.of(site)
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return skerry.Errorf(skerry.CodeUnavailable, "cluster %s has not answered others within %s", site, siteTime).
+			WithHint("nothing was asked of it; try again in a moment")
 	}
 	var body io.Reader
 	if ask.Body != nil {
@@ -63,6 +74,25 @@ func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest,
 		return skerry.Errorf(skerry.CodeUnavailable, "cluster %s does not answer: %w", site, err)
 	}
 	return err
+}
+
+// asking has the turns of requests at each site.
+type asking struct {
+	mu    sync.Mutex
+	turns map[string]chan struct{} // of sites that were there when they were asked
+}
+
+// of gives the turns of a site: who can send has one until it receives.
+func (a *asking) of(site string) chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.turns == nil {
+		a.turns = map[string]chan struct{}{}
+	}
+	if a.turns[site] == nil {
+		a.turns[site] = make(chan struct{}, maxSiteAsked)
+	}
+	return a.turns[site]
 }
 
 // answersUsers gives the way to a site, or says why it cannot be asked. An older one would only answer that it does not know the path.
@@ -112,6 +142,10 @@ func readSite(site string, res *http.Response, out any) error {
 	}
 	if len(data) > maxSiteAnswer {
 		return skerry.Errorf(skerry.CodeTooLarge, "cluster %s answers with more than %d bytes, which is not read", site, maxSiteAnswer)
+	}
+	if costly(data) {
+		return skerry.Errorf(skerry.CodeTooLarge, "cluster %s answers with more entries than are read", site).
+			WithHint("ask for single workers, or log in at the cluster")
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return skerry.Errorf(skerry.CodeUnavailable, "the answer of cluster %s cannot be read", site).
