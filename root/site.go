@@ -8,8 +8,11 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
@@ -24,6 +27,8 @@ const (
 	maxSiteAnswer = 32 << 20
 	// maxSiteAsked bounds the requests that a site has at a time, and so what its answers take together. More wait.
 	maxSiteAsked = 4
+	// maxSiteText and maxSiteProblems bound what a user sees of an error, in bytes and in lines.
+	maxSiteText, maxSiteProblems = 1 << 10, 20
 )
 
 // AskSite passes a request of a user on to a site, over the site's own connection, and reads the answer into out, if not nil. The site
@@ -60,6 +65,9 @@ func (s *Server) AskSite(ctx context.Context, site string, ask view.SiteRequest,
 	req.Header.Set(wire.RootRequestHeader, ask.Request)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if ask.Sent != nil {
+		ask.Sent()
 	}
 	res, err := to.RoundTrip(req)
 	if err == nil {
@@ -127,10 +135,16 @@ func readSite(site string, res *http.Response, out any) error {
 		switch {
 		case err.Code == skerry.CodeUnauthorized: // it is the user's login here that this code would end
 			err.Code = skerry.CodeForbidden
+		case err.Code == skerry.CodeRateLimited: // of the root's limits: the audit has no use for it, and a client sends the request again
+			err.Code = skerry.CodeUnavailable
 		case err.Code.HTTPStatus() == http.StatusInternalServerError: // the site's own bug, or a code that this program does not know
 			err.Code = skerry.CodeUnavailable
 		}
-		err.Message = "cluster " + site + ": " + err.Message
+		err.Message, err.Hint = "cluster "+site+": "+siteText(err.Message), siteText(err.Hint)
+		err.Problems = err.Problems[:min(len(err.Problems), maxSiteProblems)]
+		for n, p := range err.Problems {
+			err.Problems[n] = skerry.Problem{Path: siteText(p.Path), Message: siteText(p.Message), Hint: siteText(p.Hint)}
+		}
 		return err
 	}
 	if out == nil {
@@ -152,4 +166,18 @@ func readSite(site string, res *http.Response, out any) error {
 			WithHint("its version may be newer than the root's: upgrade the root first")
 	}
 	return nil
+}
+
+// siteText is what a user sees of a text of a site: as much as a person reads, and nothing that a terminal acts on.
+func siteText(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxSiteText {
+		text = strings.ToValidUTF8(text[:maxSiteText], "") + "…"
+	}
+	return text
 }
