@@ -98,8 +98,8 @@ type repeat struct {
 	told  map[skerry.Code]bool // how it has ended since
 }
 
-// reads reports whether a reading of a user may be answered: the audit has it from a while ago, or has room for it. So it is not flooded, and
-// lacks nothing.
+// reads reports whether a reading of a user may be answered: the audit has it from a while ago, or has room for it. So it is not flooded,
+// and lacks nothing.
 func (l *limits) reads(who, key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

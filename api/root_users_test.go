@@ -430,7 +430,8 @@ func TestHostileSite(t *testing.T) {
 	serve(&answer, problem(422, `{"code":"invalid","detail":"a\u001b[2Jb`+strings.Repeat("x", 5000)+`","hint":"\u202e",
 		"problems":[`+strings.Repeat(`{"path":"\u001b","message":"\n"},`, 500)+`{}]}`))
 	_, err := c.Workers(ctx)
-	if e := skerry.AsError(err); strings.ContainsFunc(e.Message+e.Hint, unicode.IsControl) || strings.Contains(e.Hint, "\u202e") || len(e.Message) > 2000 || len(e.Problems) > 20 ||
+	if e := skerry.AsError(err); strings.ContainsFunc(e.Message+e.Hint, unicode.IsControl) ||
+		strings.Contains(e.Hint, "\u202e") || len(e.Message) > 2000 || len(e.Problems) > 20 ||
 		strings.ContainsFunc(e.Problems[0].Path+e.Problems[0].Message, unicode.IsControl) {
 		t.Errorf("the error is %.200q %q with %d problems", e.Message, e.Hint, len(e.Problems))
 	}

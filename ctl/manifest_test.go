@@ -111,7 +111,7 @@ func TestErrorsNameTheDocument(t *testing.T) {
 	b.Reset()
 	console.PrintError(&b, skerry.Errorf(skerry.CodeConflict, "worker w1 keeps its program: \x1b]0;title\a\u202e").WithHint("a\rb"))
 	if b.String() != "error: worker w1 keeps its program:  ]0;title  \nhint: a b\n" {
-		t.Errorf("got %q", b.String())
+		t.Errorf("an error with control characters is shown as %q", b.String())
 	}
 }
 

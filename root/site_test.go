@@ -27,7 +27,7 @@ func TestCostlyAnswers(t *testing.T) {
 	for what, body := range map[string]string{
 		"workers":          `{"items":[{}` + strings.Repeat(",{}", many) + `]}`,
 		"wrong workers":    `{"items":[0` + strings.Repeat(",0", many) + `]}`,
-		"workers twice":    strings.Repeat(`{"items":[{}`+strings.Repeat(",{}", 10000)+`],`, 1) + `"items":[{}` + strings.Repeat(",{}", 10000) + `]}`,
+		"workers twice":    `{"items":[{}` + strings.Repeat(",{}", 10000) + `],"items":[{}` + strings.Repeat(",{}", 10000) + `]}`,
 		"runtimes":         `{"items":[{"facts":{"runtimes":[{}` + strings.Repeat(",{}", many) + `]}}]}`,
 		"labels":           `{"items":[{"facts":{"labels":{"":""` + strings.Repeat(`,"a":""`, many) + `}}}]}`,
 		"after odd texts":  `{"items":[{"name":"a\\\"b\\"}` + strings.Repeat(",{}", many) + `]}`,

@@ -7,7 +7,8 @@ import (
 	root "skerry.dev/skerry/root/core"
 )
 
-// What is bound to a cordoned or drained site by its data runs on: an update of it waits until the site may be used again, and goes on then.
+// What is bound to a cordoned or drained site by its data runs on: an update of it waits until the site may be used again, and goes on
+// then.
 func TestUpdateAtDrainedSiteWaits(t *testing.T) {
 	for n, msg := range []any{root.CordonCluster{Name: "a", Reason: "new roof"}, root.DrainCluster{Name: "a", Reason: "new roof"}} {
 		name := []string{"cordoned", "drained"}[n]

@@ -81,12 +81,14 @@ func (l *lifecycle) answered(now time.Time, i *Instance, why string, fx *wire.Ef
 // updateWaits says, once, why an instance does not end for its successor.
 func (l *lifecycle) updateWaits(now time.Time, i *Instance, why string, fx *wire.Effects) {
 	text := "update waits: " + why
-	if slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.UpToDate && !k.Status && k.Reason == text }) {
+	said := func(k skerry.Condition) bool { return k.Type == skerry.UpToDate && !k.Status && k.Reason == text }
+	if slices.ContainsFunc(i.Conditions, said) {
 		return
 	}
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, text)
 	l.saveInstance(i, fx)
-	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "UpdateWaits",
+		"it runs on until there is a place for the new version: "+why))
 }
 
 // hearAnswer takes an answer out of an observation.

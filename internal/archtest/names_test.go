@@ -197,7 +197,7 @@ var arrowsUp = map[string]int{
 	"cluster/volumes": 3,
 	"decide/apps":     20,
 	"decide/sched":    14,
-	"root/core":       18,
+	"root/core":       17,
 	"worker":          49,
 	"worker/core":     22,
 }
