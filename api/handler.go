@@ -195,6 +195,7 @@ type call struct {
 	guess     bool   // it came with a password
 	secure    bool   // browsers come over TLS, here or to a proxy
 	foreign   bool   // a page of another origin sent it
+	sent      bool   // a cluster was asked to change something, and may have done so whatever is known of its answer
 	root      bool   // a user of the root, who is known already, sent it by way of the root
 	code      skerry.Code
 	w         http.ResponseWriter
@@ -359,6 +360,8 @@ func (h *Handler) audited(c *call, addr string) bool {
 		return false
 	case c.code == "":
 		return c.audit
+	case c.sent && c.code == skerry.CodeUnavailable:
+		return true
 	case c.code == skerry.CodeUnauthorized:
 		return c.guess && h.limits.failure(addr) // without a login nobody changes anything
 	case c.code == skerry.CodeRateLimited || !c.audit && c.code != skerry.CodeForbidden && c.code != skerry.CodeNotGranted:

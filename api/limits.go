@@ -45,7 +45,8 @@ type limits struct {
 	failed  map[string]*rate.Limiter // users and addresses whose failures are audited
 	failing *rate.Limiter
 	addrs   map[string]*rate.Limiter
-	repeats map[string]*repeat // what reads are in the audit, by who, what and object
+	repeats map[string]*repeat       // what reads are in the audit, by who, what and where
+	readers map[string]*rate.Limiter // users whose readings are audited
 	reading *rate.Limiter
 	streams map[string]int
 	open    int
@@ -53,7 +54,8 @@ type limits struct {
 
 func newLimits(l Limits) *limits {
 	return &limits{Limits: l.fill(), users: map[string]*rate.Limiter{}, addrs: map[string]*rate.Limiter{}, failed: map[string]*rate.Limiter{},
-		repeats: map[string]*repeat{}, reading: rate.NewLimiter(rate.Every(failureEvery), auditedFailures),
+		repeats: map[string]*repeat{}, readers: map[string]*rate.Limiter{},
+		reading: rate.NewLimiter(rate.Every(failureEvery), auditedReadings),
 		failing: rate.NewLimiter(rate.Every(failureEvery), auditedFailures), streams: map[string]int{}}
 }
 
@@ -81,45 +83,65 @@ func (l *limits) failure(who string) bool {
 	return b.Allow() && l.failing.Allow()
 }
 
-// repeatsEvery is how often the audit keeps that a user reads the same again.
-const repeatsEvery = 10 * time.Minute
+// The audit keeps that a user reads the same again after repeatsEvery, and then after twice as long each time, up to longestRepeat. Of all
+// it keeps this many readings at once and then one in failureEvery, of one user half as many at once.
+const (
+	repeatsEvery    = 10 * time.Minute
+	longestRepeat   = 24 * time.Hour
+	auditedReadings = 1000
+)
 
 // repeat is a reading that the audit has.
 type repeat struct {
-	at   time.Time
-	code skerry.Code // with which it ended last
-	told bool        // it has ended once
+	at    time.Time
+	every time.Duration
+	told  map[skerry.Code]bool // how it has ended since
 }
 
-// reads reports whether a reading may be answered: the audit has it from a while ago, or has room for it. So it is not flooded, and lacks
-// nothing.
-func (l *limits) reads(key string) bool {
+// reads reports whether a reading of a user may be answered: the audit has it from a while ago, or has room for it. So it is not flooded,
+// and lacks nothing.
+func (l *limits) reads(who, key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if k := l.repeats[key]; k != nil && now.Sub(k.at) < repeatsEvery {
-		return true
+	now, every := time.Now(), repeatsEvery
+	if k := l.repeats[key]; k != nil {
+		age := now.Sub(k.at)
+		if age < k.every {
+			return true
+		}
+		if age < 2*longestRepeat {
+			every = min(longestRepeat, 2*k.every)
+		}
 	}
-	if !l.reading.AllowN(now, 1) {
+	own := l.readers[who]
+	if own == nil {
+		if len(l.readers) >= maxBuckets {
+			l.readers = map[string]*rate.Limiter{}
+		}
+		own = rate.NewLimiter(rate.Every(failureEvery), auditedReadings/2)
+		l.readers[who] = own
+	}
+	if !own.AllowN(now, 1) || !l.reading.AllowN(now, 1) {
 		return false
 	}
 	if len(l.repeats) >= maxBuckets {
 		l.repeats = map[string]*repeat{}
 	}
-	l.repeats[key] = &repeat{at: now}
+	l.repeats[key] = &repeat{at: now, every: every, told: map[skerry.Code]bool{}}
 	return true
 }
 
-// read reports whether the end of a reading is news to the audit.
+// read reports whether the end of a reading is news to the audit. One that ends now so and now so is none.
 func (l *limits) read(key string, code skerry.Code) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.repeats[key]
-	if k == nil || k.told && k.code == code {
-		return k == nil
+	if k == nil {
+		return true
 	}
-	k.told, k.code = true, code
-	return true
+	news := !k.told[code]
+	k.told[code] = true
+	return news
 }
 
 func (l *limits) take(m *map[string]*rate.Limiter, key string, r float64) bool {

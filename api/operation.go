@@ -48,7 +48,7 @@ type operation struct {
 	Late             bool   // the answer may be an error although its status is that of success
 	// Grant is what a site must have given the users of its root for them to reach this there; empty: they never do.
 	Grant wire.Grant
-	// Repeats: with Audit, what the same user does again and again to the same object is kept once in repeatsEvery. It changes nothing.
+	// Repeats: with Audit, what the same user does again and again at the same cluster is kept at growing intervals. It changes nothing.
 	Repeats bool
 	// Also are statuses beside that of success and those of errors, and what they mean.
 	Also map[string]string
@@ -190,8 +190,10 @@ func (h *Handler) enter(c *call, r *http.Request, o *operation) (release func(),
 	if err != nil {
 		return nil, err
 	}
-	if o.Repeats || c.root && r.Method == http.MethodGet {
-		if c.reads = c.who.User + " " + o.ID + " " + c.object; !h.limits.reads(c.reads) {
+	if o.Repeats || c.root && o.Method == http.MethodGet {
+		// Who may see one worker of a site sees all of them: which it was is no news, and a large site has more than the audit.
+		c.object = r.PathValue("cluster")
+		if c.reads = c.who.User + " " + o.ID + " " + c.object; !h.limits.reads(c.who.User, c.reads) {
 			return nil, skerry.Errorf(skerry.CodeRateLimited, "users ask for too many different things to keep all of them in the audit").
 				WithHint("wait a minute and try again")
 		}

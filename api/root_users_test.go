@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -340,13 +341,20 @@ func TestHostileRoot(t *testing.T) {
 	}
 	// It cannot flush the site's audit by reading: what finds no room there is not answered.
 	status := 0
-	for n := 0; n < 1000 && status != http.StatusTooManyRequests; n++ {
-		status, _ = ask(http.MethodGet, "/site/v1/workers", fmt.Sprint("user-", n), "")
+	for range 100 { // and now with success, now without
+		ask(http.MethodGet, "/site/v1/workers", "ada", "")
+		ask(http.MethodGet, "/site/v1/workers?no=such", "ada", "")
+	}
+	if log, err := harbour.admin().Audit(t.Context(), "root/ada", "list-workers", 5000); err != nil || len(log) != 2 {
+		t.Errorf("%d records of the same reading with two outcomes, %v", len(log), err)
+	}
+	for n := 0; n < 2000 && status != http.StatusTooManyRequests; n++ {
+		status, _ = ask(http.MethodHead, "/site/v1/workers", fmt.Sprint("user-", n), "")
 	}
 	if status != http.StatusTooManyRequests {
-		t.Errorf("a thousand users read: %d", status)
+		t.Errorf("two thousand users read: %d", status)
 	}
-	if log, err := harbour.admin().Audit(t.Context(), "", "list-workers", 5000); err != nil || len(log) > 400 {
+	if log, err := harbour.admin().Audit(t.Context(), "", "list-workers", 5000); err != nil || len(log) > 1100 {
 		t.Errorf("%d records, %v", len(log), err)
 	}
 }
@@ -387,6 +395,7 @@ func TestHostileSite(t *testing.T) {
 		"a bug of its own":         {problem(500, `{"code":"internal","detail":"panic"}`), skerry.CodeUnavailable},
 		"a code that nobody knows": {problem(400, `{"code":"haha","detail":"x"}`), skerry.CodeUnavailable},
 		"that the login is over":   {problem(401, `{"code":"unauthorized","detail":"log in"}`), skerry.CodeForbidden},
+		"that too much was asked":  {problem(429, `{"code":"rate-limited","detail":"x"}`), skerry.CodeUnavailable},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
 		}, skerry.CodeUnavailable},
@@ -406,12 +415,33 @@ func TestHostileSite(t *testing.T) {
 		wantCode(t, text, err, k.want, "evil")
 	}
 
+	// Whatever it answers, the root's audit has each change that it was asked for.
+	for _, refusal := range []http.HandlerFunc{problem(429, `{"code":"rate-limited","detail":"x"}`), problem(503, "")} {
+		serve(&answer, refusal)
+		before, err := s.admin().Audit(ctx, "", "hold-cluster-worker", 1000)
+		must(t, err)
+		for range 40 {
+			wantCode(t, "cordon", c.CordonWorker(ctx, "w1", "storm"), skerry.CodeUnavailable)
+		}
+		if after, err := s.admin().Audit(ctx, "", "hold-cluster-worker", 1000); err != nil || len(after)-len(before) != 40 {
+			t.Errorf("the audit has %d of 40 changes, %v", len(after)-len(before), err)
+		}
+	}
+	serve(&answer, problem(422, `{"code":"invalid","detail":"a\u001b[2Jb`+strings.Repeat("x", 5000)+`","hint":"\u202e",
+		"problems":[`+strings.Repeat(`{"path":"\u001b","message":"\n"},`, 500)+`{}]}`))
+	_, err := c.Workers(ctx)
+	if e := skerry.AsError(err); strings.ContainsFunc(e.Message+e.Hint, unicode.IsControl) ||
+		strings.Contains(e.Hint, "\u202e") || len(e.Message) > 2000 || len(e.Problems) > 20 ||
+		strings.ContainsFunc(e.Problems[0].Path+e.Problems[0].Message, unicode.IsControl) {
+		t.Errorf("the error is %.200q %q with %d problems", e.Message, e.Hint, len(e.Problems))
+	}
+
 	// It never answers; the other site does meanwhile.
 	gone := make(chan struct{})
 	serve(&answer, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); close(gone) })
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	err := s.Root.AskSite(short, "evil", view.SiteRequest{User: "ada", Method: http.MethodGet, Path: "/v1/workers"}, nil)
+	err = s.Root.AskSite(short, "evil", view.SiteRequest{User: "ada", Method: http.MethodGet, Path: "/v1/workers"}, nil)
 	wantCode(t, "no answer", err, skerry.CodeUnavailable, "evil")
 	<-gone
 	if list, err := s.at("liar", auth.AdminUser, s.password()).Workers(ctx); err != nil || len(list) != 1 {

@@ -12,7 +12,9 @@ import (
 
 // atSite makes a request of a user of the root for a cluster's API.
 func atSite(ctx context.Context, who *auth.Principal, method, path string, body any) view.SiteRequest {
-	return view.SiteRequest{User: who.User, Request: callOf(ctx).id, Method: method, Path: path, Body: body}
+	c := callOf(ctx)
+	return view.SiteRequest{User: who.User, Request: c.id, Method: method, Path: path, Body: body,
+		Sent: func() { c.sent = method != http.MethodGet }}
 }
 
 // addClusterWorkers adds, at the root, what a cluster's own users do with its workers, as far as the cluster grants it. The root asks the

@@ -244,7 +244,7 @@ func drainText(d *view.DrainView) string {
 
 func stays(out io.Writer, d *view.DrainView) {
 	for _, s := range d.Stays {
-		fmt.Fprintf(out, "  %s stays: %s\n", s.Instance, s.Reason)
+		fmt.Fprintf(out, "  %s stays: %s\n", clean(string(s.Instance)), clean(s.Reason))
 	}
 }
 

@@ -108,6 +108,11 @@ func TestErrorsNameTheDocument(t *testing.T) {
 	if b.String() != "error: plain\n" {
 		t.Errorf("got %s", b.String())
 	}
+	b.Reset()
+	console.PrintError(&b, skerry.Errorf(skerry.CodeConflict, "worker w1 keeps its program: \x1b]0;title\a\u202e").WithHint("a\rb"))
+	if b.String() != "error: worker w1 keeps its program:  ]0;title  \nhint: a b\n" {
+		t.Errorf("an error with control characters is shown as %q", b.String())
+	}
 }
 
 func FuzzSplitDocuments(f *testing.F) {

@@ -98,7 +98,7 @@ func upgradeWorker(ctx context.Context, client *api.Client, out io.Writer, name 
 		return err
 	}
 	if noWait {
-		fmt.Fprintf(out, "worker/%s is upgrading to %s\n", name, req.Image)
+		fmt.Fprintf(out, "worker/%s is upgrading to %s\n", clean(name), req.Image)
 		return nil
 	}
 	inTime, cancel := context.WithTimeout(ctx, timeout)
@@ -116,7 +116,7 @@ func upgradeWorker(ctx context.Context, client *api.Client, out io.Writer, name 
 			}
 			if text := agentText(&shown); text != last {
 				last = text
-				fmt.Fprintf(out, "worker/%s: %s\n", name, text)
+				fmt.Fprintf(out, "worker/%s: %s\n", clean(name), clean(text))
 			}
 			if f := shown.Facts; f != nil && f.Agent != nil && f.Agent.Order >= order {
 				switch f.Agent.Stage {

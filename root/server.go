@@ -47,7 +47,8 @@ type Server struct {
 	opt ServerOptions
 	ask atomic.Pointer[chan string] // sites whose links are to be appraised, in this life
 	// score takes questions to plugins, in this life
-	score atomic.Pointer[chan core.Score]
+	score  atomic.Pointer[chan core.Score]
+	asking asking
 }
 
 // PluginHost runs the root's scheduling plugins.

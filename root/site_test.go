@@ -2,15 +2,51 @@ package root
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
+
+// TestCostlyAnswers: short entries do not become gigabytes, and an honest answer of ten thousand workers is read.
+func TestCostlyAnswers(t *testing.T) {
+	read := func(body string) error {
+		var list struct {
+			Items []view.WorkerView `json:"items"`
+		}
+		return readSite("harbour", &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body))}, &list)
+	}
+	const many = 1 << 21
+	for what, body := range map[string]string{
+		"workers":          `{"items":[{}` + strings.Repeat(",{}", many) + `]}`,
+		"wrong workers":    `{"items":[0` + strings.Repeat(",0", many) + `]}`,
+		"workers twice":    `{"items":[{}` + strings.Repeat(",{}", 10000) + `],"items":[{}` + strings.Repeat(",{}", 10000) + `]}`,
+		"runtimes":         `{"items":[{"facts":{"runtimes":[{}` + strings.Repeat(",{}", many) + `]}}]}`,
+		"labels":           `{"items":[{"facts":{"labels":{"":""` + strings.Repeat(`,"a":""`, many) + `}}}]}`,
+		"after odd texts":  `{"items":[{"name":"a\\\"b\\"}` + strings.Repeat(",{}", many) + `]}`,
+		"below the closed": `]]]]{"items":[{}` + strings.Repeat(",{}", many) + `]}`,
+	} {
+		if err := skerry.AsError(read(body)); err == nil || err.Code != skerry.CodeTooLarge || !strings.Contains(err.Message, "harbour") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	worker := view.WorkerView{Name: "w,[{", Facts: &wire.WorkerFacts{Arch: "amd64", Labels: map[string]string{"a": "b", "c": "d,,,,"},
+		Runtimes: slices.Repeat([]wire.RuntimeReport{{Name: "oci", Abilities: []string{"a", "b", "c"}}}, 6)}}
+	data, err := json.Marshal(map[string]any{"items": slices.Repeat([]view.WorkerView{worker}, 10000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read(string(data)); err != nil {
+		t.Errorf("ten thousand workers: %v", err)
+	}
+}
 
 // FuzzSiteAnswer: whatever a site answers, the user gets workers or an error with a code that fits.
 func FuzzSiteAnswer(f *testing.F) {

@@ -144,6 +144,8 @@ type SiteRequest struct {
 	Method  string
 	Path    string // of the cluster's API, such as /v1/workers
 	Body    any    // sent as JSON; nil: none
+	// Sent is called before it goes to the cluster; nil: nothing is. From then on an answer that does not arrive leaves open what happened.
+	Sent func()
 }
 
 // DrainRequest asks for a worker to be drained.

@@ -107,8 +107,19 @@ func unknownIn(root *cobra.Command, args []string) error {
 	return unknown.WithHint("`%s --help` lists the commands", group.CommandPath())
 }
 
-// PrintError tells a user of an error: the message, every problem with its path, and the hint.
-func PrintError(out io.Writer, err error) {
+// PrintError tells a user of an error: the message, every problem with its path, and the hint. Much of it may come from elsewhere.
+func PrintError(to io.Writer, err error) {
+	out := new(strings.Builder)
+	writeError(out, err)
+	io.WriteString(to, strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && Moves(r) {
+			return ' '
+		}
+		return r
+	}, out.String()))
+}
+
+func writeError(out io.Writer, err error) {
 	var problem *skerry.Error
 	if !errors.As(err, &problem) {
 		msg, hint := err.Error(), ""

@@ -145,6 +145,10 @@ func (c *catalog) SetShut(child string, on bool) {
 	}
 	if delete(c.shut, child); on {
 		c.shut[child] = true
+	} else {
+		for k := range c.apps { // updates of what has its data there waited
+			c.Look(k)
+		}
 	}
 	c.lookPerWorker()
 }

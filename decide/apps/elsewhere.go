@@ -117,8 +117,22 @@ func (m *mover) Bound(inst *Instance) string {
 	return ""
 }
 
-// Replaced reports whether an instance has a copy under way that is to take its place.
-func (m *mover) Replaced(i *Instance) bool { return m.replacement(i) != nil }
+// Replaced gives those of many instances that have a copy under way that is to take their place.
+func (m *mover) Replaced(list []*Instance) map[skerry.InstanceID]bool {
+	out, seen := map[skerry.InstanceID]bool{}, map[skerry.ServiceKey]bool{}
+	for _, inst := range list {
+		if seen[inst.Service] {
+			continue
+		}
+		seen[inst.Service] = true
+		for _, n := range m.byService[inst.Service] {
+			if n.Replaces != "" && n.Live() {
+				out[n.Replaces] = true
+			}
+		}
+	}
+	return out
+}
 
 // Leave starts an instance at another holder for one that somebody wants to be elsewhere; when it is ready it takes the first one's place,
 // and if it finds none nothing changes. It says why that may not be begun now, or nothing.

@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -47,6 +48,10 @@ func (l *lifecycle) mayEnd(now time.Time, a *App, s *spec.ServiceSpec, i *Instan
 		l.answered(now, i, "its volume is at cluster "+at+", and the manifest names cluster "+s.Placement.Cluster, fx)
 		return false
 	}
+	if at := l.DataAt(i); at != "" && s.KeepsData() && l.shut[at] { // its holder does not know, and may say that there is a place
+		l.updateWaits(now, i, "its volume is at cluster "+at+", which gets no new instances", fx)
+		return false
+	}
 	if i.Ask.Answered || i.Answers {
 		return i.Ask.Answered && i.Ask.Why == ""
 	}
@@ -69,9 +74,21 @@ func (l *lifecycle) answered(now time.Time, i *Instance, why string, fx *wire.Ef
 	l.Look(i.Service.App)
 	l.saveInstance(i, fx)
 	if why != "" && why != told {
-		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, "update waits: "+why)
-		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "UpdateWaits", "it runs on until there is a place for the new version: "+why))
+		l.updateWaits(now, i, why, fx)
 	}
+}
+
+// updateWaits says, once, why an instance does not end for its successor.
+func (l *lifecycle) updateWaits(now time.Time, i *Instance, why string, fx *wire.Effects) {
+	text := "update waits: " + why
+	said := func(k skerry.Condition) bool { return k.Type == skerry.UpToDate && !k.Status && k.Reason == text }
+	if slices.ContainsFunc(i.Conditions, said) {
+		return
+	}
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, false, text)
+	l.saveInstance(i, fx)
+	fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "UpdateWaits",
+		"it runs on until there is a place for the new version: "+why))
 }
 
 // hearAnswer takes an answer out of an observation.

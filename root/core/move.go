@@ -178,11 +178,13 @@ func drainSite(core *Core, now time.Time, site string, want *cordon, fx *wire.Ef
 	}
 	held, stays := core.Apps.HeldBy(site), map[skerry.InstanceID]view.StayView{}
 	moving, left, ending := 0, 0, 0
+	replaced := core.Apps.Replaced(held)
 	for _, inst := range held {
-		if core.Apps.Replaced(inst) {
+		if replaced[inst.ID] {
 			moving++
 		}
 	}
+	leaver := leaver{core, site, map[skerry.AppKey]*around{}, map[sameAgain]string{}}
 	for _, inst := range held {
 		if inst.State.Final() {
 			continue // such as a job that is done; it is kept to be shown
@@ -197,14 +199,14 @@ func drainSite(core *Core, now time.Time, site string, want *cordon, fx *wire.Ef
 		}
 		left++
 		switch at := want.retry[inst.ID]; {
-		case core.Apps.Replaced(inst) || inst.Replaces != "":
+		case replaced[inst.ID] || inst.Replaces != "":
 		case now.Before(at):
 			if was, ok := want.stays[inst.ID]; ok {
 				stays[inst.ID] = was
 			}
 			core.suspects.cordons.again(at)
 		case moving < want.Parallel:
-			why := leaveSite(core, now, site, inst, fx)
+			why := leaver.leave(now, inst, fx)
 			want.retry[inst.ID] = now.Add(siteDrainRetry)
 			if why == "" {
 				moving++
@@ -231,18 +233,41 @@ func drainSite(core *Core, now time.Time, site string, want *cordon, fx *wire.Ef
 	}
 }
 
-// leaveSite starts a copy of an instance at another site, or says why not now. Nothing begins where no site can take it.
-func leaveSite(c *Core, now time.Time, site string, i *apps.Instance, fx *wire.Effects) string {
-	if k := c.Children.Get(site); i.Cut || k == nil || !k.Connected {
+// leaver has instances leave a site, in one look at it.
+type leaver struct {
+	*Core
+	site  string
+	round map[skerry.AppKey]*around
+	none  map[sameAgain]string // why no other site could take one of these
+}
+
+// sameAgain is what instances have in common that no site tells apart.
+type sameAgain struct {
+	service  skerry.ServiceKey
+	revision string
+}
+
+// leave starts a copy of an instance at another site, or says why not now. Nothing begins where no site can take it.
+func (l *leaver) leave(now time.Time, inst *apps.Instance, fx *wire.Effects) string {
+	if k := l.Children.Get(l.site); inst.Cut || k == nil || !k.Connected {
 		return "its cluster is out of touch and may run it on, and there must not be another"
 	}
-	r := c.request(i, map[skerry.AppKey]*around{})
-	r.Avoid = append(slices.Clone(r.Avoid), site)
-	if names, d := c.fed.Rank(now, r, c.rounds, 1); len(names) == 0 {
-		if why := slices.DeleteFunc(d.Why, func(r wire.Reason) bool { return r.What == "rejected" }); len(why) > 0 {
-			return "no other cluster can take it: " + why[0].Text
-		}
-		return "no other cluster can take it"
+	same, alike := sameAgain{inst.Service, inst.Revision}, len(inst.Shun) == 0 && len(inst.Rejected) == 0
+	if why := l.none[same]; why != "" && alike {
+		return why
 	}
-	return c.Apps.Leave(now, i, "cluster "+site+" is drained", fx)
+	r := l.request(inst, l.round)
+	r.Avoid = append(slices.Clone(r.Avoid), l.site)
+	if names, d := l.fed.Rank(now, r, l.rounds, 1); len(names) == 0 {
+		text := "no other cluster can take it"
+		if why := slices.DeleteFunc(d.Why, func(r wire.Reason) bool { return r.What == "rejected" }); len(why) > 0 {
+			text += ": " + why[0].Text
+		}
+		if alike {
+			l.none[same] = text
+		}
+		return text
+	}
+	delete(l.round, inst.Service.App) // the copy is one more of them
+	return l.Apps.Leave(now, inst, "cluster "+l.site+" is drained", fx)
 }

@@ -100,8 +100,10 @@ func (c *Views) drainView(site string) *view.ClusterDrain {
 	if k == nil || k.Parallel == 0 {
 		return nil
 	}
-	shown := &view.ClusterDrain{Since: k.Since, Parallel: k.Parallel, Done: k.Told}
-	for _, i := range c.Apps.HeldBy(site) {
+	shown := &view.ClusterDrain{Since: k.Since, Parallel: k.Parallel}
+	held := c.Apps.HeldBy(site)
+	replaced := c.Apps.Replaced(held)
+	for _, i := range held {
 		stay, stays := k.stays[i.ID]
 		switch {
 		case i.State.Final():
@@ -109,7 +111,7 @@ func (c *Views) drainView(site string) *view.ClusterDrain {
 		case i.Stopping:
 			shown.Ending++
 			continue
-		case c.Apps.Replaced(i):
+		case replaced[i.ID]:
 			shown.Moving++
 		case stays:
 			shown.Stays = append(shown.Stays, stay)
@@ -119,5 +121,6 @@ func (c *Views) drainView(site string) *view.ClusterDrain {
 		}
 		shown.Left++
 	}
+	shown.Done = k.Told && shown.Left == 0 && shown.Ending == 0 // something may have started there late
 	return shown
 }
