@@ -308,7 +308,8 @@ func TestHostileRoot(t *testing.T) {
 			}
 		}
 		for _, path := range []string{"/site", "/site/", "/site/ui/", "/site/v2/", "/site//v1/tokens", "/site/site/v1/workers",
-			"/site/../v1/workers", "/v1/workers", "/workers", "/instances/", "/site/v1/workers/../audit", "/site/openapi.json", "/site/healthz", "/site/metrics"} {
+			"/site/../v1/workers", "/v1/workers", "/workers", "/instances/", "/site/v1/workers/../audit", "/site/openapi.json", "/site/healthz",
+			"/site/metrics"} {
 			refused(http.MethodGet, path, "")
 		}
 		refused(http.MethodPost, "/site/v1/auth/login", `{"user":"admin","password":"`+harbour.password()+`"}`)
@@ -455,7 +456,7 @@ func TestHostileSite(t *testing.T) {
 	serve(&answer, func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			t.Error(err)
+			t.Errorf("unexpected: %v", err)
 			return
 		}
 		defer conn.Close()

@@ -122,7 +122,8 @@ func (s *Server) answersUsers(ctx context.Context, site string) (http.RoundTripp
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "cluster %s is not connected, so it cannot be asked", site).
 			WithHint("`skerry get clusters -o wide` shows when it was heard last")
 	case !p.Feature(wire.FeatureRootUsers):
-		return nil, skerry.Errorf(skerry.CodeUnsupported, "cluster %s has version %s, which answers no users of the root", site, list[at].Version).
+		return nil, skerry.Errorf(skerry.CodeUnsupported, "cluster %s has version %s, which answers no users of the root", site,
+			list[at].Version).
 			WithHint("upgrade the cluster, or log in there")
 	}
 	return down.RoundTripper(site), nil

@@ -107,7 +107,8 @@ func (c *call) startInstance() (any, error) {
 	case service.Mode == spec.ModeService:
 		_, err = send[apps.Applied](c, http.MethodPut, at+"/scale", map[string]int{"replicas": wanted + 1})
 	case service.Mode != spec.ModeJob:
-		err = skerry.Errorf(skerry.CodeUnsupported, "service %s runs in mode %s, in which instances are not started one by one", key, service.Mode)
+		err = skerry.Errorf(skerry.CodeUnsupported, "service %s runs in mode %s, in which instances are not started one by one", key,
+			service.Mode)
 	case app.Deployed:
 		_, err = send[apps.Applied](c, http.MethodPost, at+"/restart", nil)
 	}

@@ -391,7 +391,9 @@ func TestStartsAtTheSameTime(t *testing.T) {
 func TestOtherModes(t *testing.T) {
 	w := newWorld(t, oakestra.Options{})
 	app := spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication, Metadata: spec.Metadata{Name: "tide", Namespace: "test"},
-		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{{Name: "tables", Mode: spec.ModeCron, Cron: &spec.CronSpec{Schedule: "0 3 * * *"}}}}}
+		Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{
+			{Name: "tables", Mode: spec.ModeCron, Cron: &spec.CronSpec{Schedule: "0 3 * * *"}},
+		}}}
 	app.Spec.Services[0].Image = registry + "/tide:1"
 	if _, err := w.root.Do(t.Context(), apps.Apply{App: app}); err != nil {
 		t.Fatalf("apply it: %v", err)

@@ -122,7 +122,7 @@ func TestFiles(t *testing.T) {
 	}
 	everything, _, err := o.open(nil).withFetched(t).Files(t.Context(), c)
 	if err != nil || len(everything) != 5 {
-		t.Errorf("%q %v", names(everything), err)
+		t.Errorf("the whole repository is read as %q: %v", names(everything), err)
 	}
 	nowhere := o.open(func(opt *Options) { opt.Path = "../nowhere" }).withFetched(t)
 	if _, _, err := nowhere.Files(t.Context(), c); skerry.AsError(err).Code != skerry.CodeNotFound {
@@ -265,7 +265,7 @@ func TestSigners(t *testing.T) {
 		if err := r.Verify(t.Context(), r.mustFetch(t)); (err == nil) != c.ok {
 			t.Errorf("signed by %q: %v", c.signer, err)
 		} else if err != nil && skerry.AsError(err).Code != skerry.CodeForbidden {
-			t.Error(err)
+			t.Errorf("unexpected: %v", err)
 		}
 	}
 }
@@ -337,7 +337,7 @@ func TestToken(t *testing.T) {
 	r := o.open(func(opt *Options) { opt.URL, opt.TokenFile = "https://git.example.org/a.git", file })
 	out, err := r.git(t.Context(), nil, "config", "--get-urlmatch", "http.extraHeader", "https://git.example.org/a.git")
 	if err != nil || !strings.HasPrefix(string(out), "Authorization: Basic ") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("the header is %q: %v", out, err)
 	}
 	if out, err := r.git(t.Context(), nil, "config", "--get-urlmatch", "http.extraHeader", "https://elsewhere.example.org/a.git"); err == nil {
 		t.Errorf("another server would be sent %q", out)

@@ -85,7 +85,8 @@ func (c *clones) start(last int) *clone {
 	var err error
 	machine.h, err = c.d.Start(c.t.Context(), runtime.Spec{
 		ID: runtime.TaskID(fmt.Sprint("clone.main.", last)), RootFS: []runtime.Mount{{Type: "bind", Source: c.image}},
-		Args: []string{"/echo", "facts"}, Env: []string{"PASSWORD=password-in-a-variable"}, Hostname: fmt.Sprint("machine-", last), Network: attachment,
+		Args: []string{"/echo", "facts"}, Env: []string{"PASSWORD=password-in-a-variable"}, Hostname: fmt.Sprint("machine-", last),
+		Network:   attachment,
 		Mounts:    []runtime.Mount{{Type: "bind", Source: c.secret, Target: "/secret", ReadOnly: true}},
 		Resources: runtime.Resources{Memory: 128 * skerry.MiB},
 	})
