@@ -16,7 +16,7 @@ func FuzzRootUser(f *testing.F) {
 		who := rootUser(name)
 		if skerry.CheckName(who.User) == nil || len(who.User) > maxRootUser+len(rootUserPrefix) || !plainText(who.User) ||
 			!strings.HasPrefix(who.User, rootUserPrefix) || len(who.Grants) > 0 {
-			t.Errorf("%q is %+v", name, who)
+			t.Errorf("the name %q is taken as %+v", name, who)
 		}
 	})
 }

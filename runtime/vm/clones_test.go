@@ -56,7 +56,7 @@ func newClones(t *testing.T) *clones {
 		if strings.HasPrefix(r.Cause, "no working KVM") {
 			t.Skip(&testenv.Unsupported{What: "a Linux guest of Firecracker", Why: r.Cause})
 		}
-		t.Fatalf("%+v", r)
+		t.Fatalf("the machine answered %+v", r)
 	}
 	return c
 }
