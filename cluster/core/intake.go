@@ -243,7 +243,7 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 		p.A.Gen, p.A.Restart = a.Gen, a.Restart
 		p.A.Fence = fence
 		p.A.Fence.RootEpoch = a.Fence.RootEpoch
-		if p.Worker != "" {
+		if p.Worker != "" && !p.Removing { // what its worker was told to end is gone first; then there is a new one
 			p.Obs.Fence = p.A.Fence
 			in.send(p)
 		}
