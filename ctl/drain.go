@@ -217,7 +217,10 @@ func awaitDrain(cmd *cobra.Command, flags *drainFlags, kind, name string, look f
 			if interrupted(cmd.Context()) {
 				return cmd.Context().Err()
 			}
-			if err == nil {
+			// What keeps it may have been found out since the last look.
+			last, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+			defer cancel()
+			if drain, err = look(last); err == nil && drain != nil {
 				stays(out, drain)
 			}
 			return skerry.Errorf(skerry.CodeUnavailable, "%s %s is not drained after %s", kind, name, span(flags.timeout)).
