@@ -14,7 +14,7 @@ const (
 	CodeInvalid      Code = "invalid"      // the request is wrong; change it
 	CodeUnauthorized Code = "unauthorized" // log in first
 	CodeForbidden    Code = "forbidden"    // logged in, but not allowed
-	CodeNotGranted   Code = "not-granted" // a site does not let users of its root do that
+	CodeNotGranted   Code = "not-granted"  // a site does not let users of its root do that
 	CodeNotFound     Code = "not-found"
 	CodeConflict     Code = "conflict"    // exists already, or changed meanwhile
 	CodeQuota        Code = "quota"       // the organisation's quota does not allow it
