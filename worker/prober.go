@@ -3,7 +3,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"skerry.dev/skerry/internal/printed"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/worker/core"
@@ -113,8 +113,8 @@ func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.ProbeO
 		return err
 	}
 	defer res.Body.Close()
-	var first bytes.Buffer
-	io.CopyN(&limited{&first, maxAnswer}, res.Body, 64<<10)
+	first := printed.Head{Max: maxAnswer}
+	io.CopyN(&first, res.Body, 64<<10)
 	if res.StatusCode < 200 || res.StatusCode > 399 {
 		if line := firstLine(first.String()); line != "" {
 			return fmt.Errorf("GET %s answered %s: %s", p.Path, res.Status, line)
@@ -152,9 +152,8 @@ func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeO
 	if !ok {
 		return &runtime.Unsupported{Ability: runtime.AbilityExec, Driver: d.Name(), Reason: "use an http or tcp probe"}
 	}
-	var out bytes.Buffer
-	to := &limited{&out, maxAnswer} // one: two would be written to at once, and they share the buffer
-	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: to, Stderr: to})
+	out := &printed.Head{Max: maxAnswer} // one: two would be written to at once
+	code, err := e.Exec(ctx, h, runtime.ExecSpec{Args: p.Command, Stdout: out, Stderr: out})
 	if err != nil {
 		return err
 	}
@@ -162,17 +161,4 @@ func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeO
 		return fmt.Errorf("status %d: %s", code, firstLine(out.String()))
 	}
 	return nil
-}
-
-// limited keeps the first bytes and drops the rest.
-type limited struct {
-	w    *bytes.Buffer
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	n := min(len(p), l.left)
-	l.w.Write(p[:n])
-	l.left -= n
-	return len(p), nil
 }

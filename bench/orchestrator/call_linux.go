@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry/bench/report"
+	"skerry.dev/skerry/internal/printed"
 )
 
 // cannotHere is the exit status by which an adapter says that something cannot be done here, with the reason on its standard error.
@@ -36,23 +36,13 @@ type adapter struct {
 	cannot       map[int]string // sizes that it cannot do here, and why
 }
 
-// bounded keeps what is printed up to a size, and refuses more.
-type bounded struct{ bytes.Buffer }
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxOutput {
-		return 0, fmt.Errorf("more than %d bytes were printed", maxOutput)
-	}
-	return b.Buffer.Write(p)
-}
-
 // call runs an adapter in a process group of its own, so that Ctrl-C is for the benchmark and what hangs is ended with
 // its children. It gives what was printed. The error is a cannotError for status 64, ctx's when ctx has ended, else one
 // that tells what went wrong.
 func (a *adapter) call(ctx context.Context, limit time.Duration, args ...string) (string, error) {
 	bound, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var out, errs bounded
+	out, errs := printed.Head{Max: maxOutput, Stop: true}, printed.Head{Max: maxOutput, Stop: true}
 	cmd := exec.CommandContext(bound, a.file, args...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, lingering
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -67,6 +57,8 @@ func (a *adapter) call(ctx context.Context, limit time.Duration, args ...string)
 	why := reason(errs.String())
 	var exit *exec.ExitError
 	switch {
+	case out.Over() || errs.Over():
+		return "", fmt.Errorf("%s: more than %d bytes were printed", args[0], maxOutput)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case bound.Err() != nil:

@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"unicode"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/printed"
 )
 
 // Bounds of what is read of one commit.
@@ -176,8 +176,7 @@ func (r *Repository) environment() error {
 	r.env = append(r.env, "GIT_SSH_COMMAND="+ssh)
 	// Configuration by the environment is not in the list of processes.
 	settings := [][2]string{{"http.followRedirects", "false"}, {"http.lowSpeedLimit", "1"}, {"http.lowSpeedTime", "60"},
-		{"core.hooksPath", os.DevNull}, {"gc.auto", "500"}, {"fetch.fsckObjects", "true"}, {"transfer.fsckObjects", "true"},
-		{"safe.directory", "*"}}
+		{"core.hooksPath", os.DevNull}, {"gc.auto", "500"}, {"fetch.fsckObjects", "true"}, {"transfer.fsckObjects", "true"}}
 	if r.opt.Signers != "" {
 		settings = append(settings, [2]string{"gpg.format", "ssh"}, [2]string{"gpg.ssh.allowedSignersFile", r.opt.Signers},
 			[2]string{"gpg.program", "false"}, [2]string{"gpg.x509.program", "false"}, [2]string{"gpg.minTrustLevel", "fully"})
@@ -214,27 +213,28 @@ func (r *Repository) git(ctx context.Context, stdin []byte, args ...string) ([]b
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = r.opt.Dir, r.env, 5*time.Second
 	endTogether(cmd)
-	out, errs := limited{max: MaxBytes + 1<<20, end: true}, limited{max: 64 << 10}
+	// A few trees that hold each other often enough are listed for days.
+	out, errs := printed.Head{Max: MaxBytes + 1<<20, Stop: true}, printed.Head{Max: 64 << 10}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
 	err := cmd.Run()
 	switch {
-	case out.over:
-		return nil, skerry.Errorf(skerry.CodeTooLarge, "git %s gave more than %s", args[0], skerry.Bytes(out.max))
+	case out.Over():
+		return nil, skerry.Errorf(skerry.CodeTooLarge, "git %s gave more than %s", args[0], skerry.Bytes(out.Max))
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "git %s took longer than %s", args[0], patience)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		text := lastLine(errs.kept)
+		text := lastLine(errs.Bytes())
 		if text == "" {
 			text = err.Error()
 		}
 		return nil, skerry.Errorf(skerry.CodeUnavailable, "git %s: %s", args[0], text)
-	case bytes.Contains(errs.kept, []byte("shallow roots are not allowed")): // git calls it a success, and leaves the branch as it was
+	case bytes.Contains(errs.Bytes(), []byte("shallow roots are not allowed")): // git calls it a success, and leaves the branch as it was
 		return nil, skerry.Errorf(skerry.CodeUnsupported, "the repository is a shallow clone").
 			WithHint("`git fetch --unshallow` there gets the rest; actions/checkout does so with fetch-depth: 0")
 	}
-	return out.kept, nil
+	return out.Bytes(), nil
 }
 
 // lastLine gives the last line of what git complained of that says something, without its prefix. A server may have written it: it is
@@ -258,28 +258,6 @@ func printable(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, "?"))
-}
-
-// limited keeps the beginning of what is written to it. It has no other way in: a bytes.Buffer would be filled by its ReadFrom.
-type limited struct {
-	kept []byte
-	max  int
-	end  bool // what is more ends whoever writes: a few trees that hold each other often enough are listed for days
-	over bool
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	room := l.max - len(l.kept)
-	if len(p) <= room {
-		l.kept = append(l.kept, p...)
-		return len(p), nil
-	}
-	l.over = true
-	l.kept = append(l.kept, p[:room]...)
-	if l.end {
-		return 0, io.ErrShortWrite
-	}
-	return len(p), nil
 }
 
 // Fetch brings the branch up to date, and gives its last commit.
@@ -343,8 +321,7 @@ const originFile = "skerry-origin"
 // Accept remembers a commit as the one taken last, and where it is from. It refuses one from elsewhere than the last, unless moved says
 // that this is meant: two sources that share a copy would take what the other one has for what has left their repository.
 func (r *Repository) Accept(ctx context.Context, commit Commit, moved bool) error {
-	file := filepath.Join(r.opt.Dir, originFile)
-	from := fmt.Sprintf("%s branch %s directory /%s", r.opt.URL, r.opt.Branch, r.opt.Path)
+	file, from := filepath.Join(r.opt.Dir, originFile), r.opt.from()
 	last, err := os.ReadFile(file)
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
@@ -364,8 +341,16 @@ func (r *Repository) Accept(ctx context.Context, commit Commit, moved bool) erro
 	return err
 }
 
-// Accepted gives the ID of the commit that was taken last, or "".
+// from says where commits are from.
+func (o *Options) from() string {
+	return fmt.Sprintf("%s branch %s directory /%s", o.URL, o.Branch, o.Path)
+}
+
+// Accepted gives the ID of the commit that was taken last from here, or "".
 func (r *Repository) Accepted(ctx context.Context) string {
+	if last, err := os.ReadFile(filepath.Join(r.opt.Dir, originFile)); err != nil || string(last) != r.opt.from() {
+		return ""
+	}
 	out, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", accepted)
 	if id := strings.TrimSpace(string(out)); err == nil && commitID.MatchString(id) {
 		return id

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // origin is a repository that tests commit into, with a work tree.
@@ -233,7 +234,7 @@ func TestAddresses(t *testing.T) {
 // Commits signed by an allowed signer are accepted; without a signature, or with that of somebody else, they are not.
 func TestSigners(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("ssh-keygen is not installed")
+		t.Skip(&testenv.Unsupported{What: "signed commits", Why: "ssh-keygen is not installed; scripts/deps installs it"})
 	}
 	keys := t.TempDir()
 	for _, who := range []string{"ada", "eve"} {

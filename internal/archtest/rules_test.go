@@ -57,7 +57,7 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/evidence",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/processstats internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
+	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/owners internal/panics internal/printed internal/processstats internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
 	"worker/core":      ". spec wire decide/members decide/reconcile",
 
 	// how code runs; drivers never see the overlay
@@ -66,7 +66,7 @@ var imports = map[string]string{
 	"runtime/native":       ". artifact runtime runtime/internal/... internal/files internal/signals internal/thread",
 	"runtime/oci":          "spec artifact internal/owners runtime runtime/internal/... internal/files internal/thread",
 	"runtime/containerd":   "spec internal/owners runtime runtime/internal/... runtime/oci internal/files",
-	"runtime/wasm":         ". spec wire runtime runtime/internal/... runtime/native internal/httpend internal/wasmcode",
+	"runtime/wasm":         ". spec wire runtime runtime/internal/... runtime/native internal/httpend internal/printed internal/wasmcode",
 	"runtime/lease":        ". runtime/internal/... internal/files",
 	"runtime/vm":           ". spec runtime runtime/internal/... runtime/vm/wire internal/files internal/thread",
 	"runtime/vm/guestinit": "runtime/vm/wire",
@@ -96,7 +96,7 @@ var imports = map[string]string{
 	"ctl/...":      ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert ctl/gitrepo internal/execstream internal/s3 internal/yamlsize store/journal runtime store artifact/imageref",
 	"ctl/console":  ".",
 	"ctl/convert":  ". spec",
-	"ctl/gitrepo":  ".",
+	"ctl/gitrepo":  ". internal/printed",
 
 	// places that know all parts
 	"cmd/...":          "any",
@@ -118,6 +118,7 @@ var imports = map[string]string{
 	"internal/loopfs":       "",
 	"internal/owners":       "internal/files",
 	"internal/roundtrip":    "spec wire decide/coord internal/files internal/panics",
+	"internal/printed":      "",
 	"internal/processstats": "",
 	"internal/s3":           ".",
 	"internal/snapshot":     ". spec",

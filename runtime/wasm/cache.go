@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/printed"
 	"skerry.dev/skerry/internal/wasmcode"
 	"skerry.dev/skerry/runtime/internal/cgroup"
 )
@@ -214,7 +215,7 @@ func (c *cache) compile(ctx context.Context, out string, code []byte, handler bo
 	}
 	cmd := exec.CommandContext(compileCtx, c.run[0], append(args, c.group.Dirs()...)...)
 	cmd.Env, cmd.Stdin = []string{}, bytes.NewReader(code)
-	said := &limited{left: 4096}
+	said := &printed.Head{Max: 4096}
 	cmd.Stderr = said
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -244,21 +245,6 @@ func (c *cache) compile(ctx context.Context, out string, code []byte, handler bo
 type tooMuch struct{ what string }
 
 func (e *tooMuch) Error() string { return "compiling it takes more than " + e.what }
-
-// limited keeps the beginning of what is written. It has no other way in: a bytes.Buffer would be filled by its ReadFrom.
-type limited struct {
-	kept []byte
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	n := min(l.left, len(p))
-	l.left -= n
-	l.kept = append(l.kept, p[:n]...)
-	return len(p), nil
-}
-
-func (l *limited) String() string { return string(l.kept) }
 
 // take copies what the compiler made. It had no privileges, and what it wrote may be anything: only plain files are taken, and
 // only by whom the agent trusts can the copy be written.
