@@ -73,7 +73,7 @@ several manifests, separated by ---. Files of Compose, Kubernetes, Nomad and Oak
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&files, "file", "f", nil, "file, directory or - for standard input; may be repeated")
 	fs.BoolVar(&opt.Register, "register", false, "store only; deploy later with skerry deploy")
-	fs.StringVar(&dryRun, "dry-run", "", "validate only, and change nothing: by the server, or without asking it: client")
+	fs.StringVar(&dryRun, "dry-run", "", "check, tell what an apply would do, and change nothing: by the server, or without asking it: client")
 	fs.Lookup("dry-run").NoOptDefVal = "server"
 	fs.Uint64Var(&expect, "expect-generation", 0, "fail unless the application is at this generation")
 	how.add(cmd)

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -38,7 +39,7 @@ type syncFlags struct {
 func (a *app) syncCommand() *cobra.Command {
 	flags := syncFlags{every: time.Minute, patience: 2 * time.Minute}
 	cmd := &cobra.Command{Use: "sync REPOSITORY", Short: "Keep applications as a Git repository has them", Args: cobra.ExactArgs(1),
-		Long: `Follow a branch of a Git repository, and keep applications as its manifests say (*.yaml, *.yml, *.json below --path, of all folders).
+		Long: `Follow a branch of a Git repository, and keep applications as its manifests say: *.yaml, *.yml and *.json in all folders below --path.
 It runs until it is stopped, wherever the server and the repository can be reached, with the rights of whoever is logged in: give
 it an access token of its own (skerry access-token create). REPOSITORY is an address of https, ssh or a directory, or HOST:PATH.
 
@@ -131,7 +132,9 @@ func (a *app) sync(cmd *cobra.Command, client *api.Client, flags syncFlags) erro
 	if err != nil {
 		return err
 	}
-	s := &syncer{app: a, cmd: cmd, client: client, repository: repository, flags: flags, told: map[string]bool{}}
+	s := &syncer{app: a, cmd: cmd, client: client, repository: repository, flags: flags, late: map[skerry.AppKey]bool{},
+		told: map[string]bool{}}
+	s.resume(ctx)
 	if flags.once {
 		return s.once(ctx)
 	}
@@ -163,24 +166,21 @@ func (s *syncer) once(ctx context.Context) error {
 		return &console.Exit{Code: exitTrouble, Err: err}
 	case s.flags.plan && s.differs:
 		return &console.Exit{Code: exitDiffers}
-	case err != nil || s.flags.plan || s.flags.noWait || len(s.current.wanted) == 0:
-		return err
-	}
-	var keys []skerry.AppKey
-	for _, w := range s.current.wanted {
-		keys = append(keys, w.manifest.Key())
-	}
-	ended := s.follow(s.cmd, s.client, keys, s.flags.patience, "")
-	if s.flags.writeBack && ctx.Err() == nil {
-		list, err := s.client.Apps(ctx, "")
-		if err == nil {
-			err = s.note(ctx, list)
+	case err == nil && !s.flags.plan && !s.flags.noWait:
+		var keys []skerry.AppKey
+		for _, w := range s.current.wanted {
+			keys = append(keys, w.manifest.Key())
 		}
-		if ended == nil {
-			ended = err
-		}
+		err = s.follow(s.cmd, s.client, keys, s.flags.patience, "")
 	}
-	return ended
+	if s.flags.writeBack && ctx.Err() == nil && s.current.commit.ID != "" {
+		list, failed := s.client.Apps(ctx, "")
+		if failed == nil {
+			failed = s.note(ctx, list)
+		}
+		err = cmp.Or(err, failed)
+	}
+	return err
 }
 
 // news reports whether a text was not told in this round or the last, and remembers it.

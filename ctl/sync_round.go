@@ -101,7 +101,6 @@ func (s *syncer) round(ctx context.Context) (errs []error) {
 		return errs
 	}
 	if fresh {
-		drift := s.repository.Accepted(ctx) == next.commit.ID // and this is the first round
 		if !s.flags.plan {
 			if err := s.repository.Accept(ctx, next.commit, s.flags.allowRewind); err != nil {
 				return append(errs, err)
@@ -109,7 +108,6 @@ func (s *syncer) round(ctx context.Context) (errs []error) {
 		}
 		s.current, s.late = next, map[skerry.AppKey]bool{}
 		s.print("commit %s by %s: %s", next.commit.Short(), clean(next.commit.Author), clean(next.commit.Subject))
-		fresh = !drift
 	}
 	for _, c := range changes {
 		key := c.manifest.Key()
@@ -128,6 +126,26 @@ func (s *syncer) round(ctx context.Context) (errs []error) {
 	return errs
 }
 
+// resume takes up the commit that was followed when the program ended last, so that applications are kept as it has them while the newest
+// one cannot be had. If it cannot be read as it was, such as by other signers, the first good commit is the first.
+func (s *syncer) resume(ctx context.Context) {
+	id := s.repository.Accepted(ctx)
+	if id == "" {
+		return
+	}
+	commit, err := s.repository.Commit(ctx, id)
+	if err == nil {
+		err = s.repository.Verify(ctx, commit)
+	}
+	var wanted []wantedApp
+	if err == nil {
+		wanted, err = s.read(ctx, commit)
+	}
+	if err == nil {
+		s.current = revision{commit, wanted}
+	}
+}
+
 // newest gives the newest commit that may be followed. With an error, it is the one that is followed already.
 func (s *syncer) newest(ctx context.Context) (revision, error) {
 	commit, err := s.repository.Fetch(ctx)
@@ -139,7 +157,8 @@ func (s *syncer) newest(ctx context.Context) (revision, error) {
 	}
 	if last := s.repository.Accepted(ctx); last != "" && !s.flags.allowRewind && !s.repository.Descends(ctx, commit, last) {
 		return s.current, skerry.Errorf(skerry.CodeConflict,
-			"branch %s was rewritten or set back: commit %s does not contain %.10s, the last one taken", s.flags.repository.Branch, commit.Short(), last).WithHint("if that is meant, give --allow-rewind once")
+			"branch %s was rewritten or set back: commit %s does not contain %.10s, the last one taken",
+			s.flags.repository.Branch, commit.Short(), last).WithHint("if that is meant, give --allow-rewind once")
 	}
 	if commit.ID == s.candidate.commit.ID {
 		return s.candidate, nil
@@ -269,7 +288,8 @@ func (s *syncer) compare(ctx context.Context, rev *revision, list []view.AppView
 		}
 		if known && about.source != "" && about.source != s.flags.name {
 			errs = append(errs, skerry.Errorf(skerry.CodeConflict, "%s: application %s belongs to the source %s", app.doc.where(), key,
-				clean(about.source)).WithHint("take it out of one of the two repositories, or remove its label: skerry label %s %s-", key, sourceLabel))
+				clean(about.source)).WithHint("take it out of one of the two repositories, or remove its label: skerry label %s %s-",
+				key, sourceLabel))
 			continue
 		}
 		var err error

@@ -75,8 +75,8 @@ func (e *editor) undo(now time.Time, k skerry.ServiceKey, to skerry.Generation, 
 	next := a.withServices(now, p, k.Service)
 	next.Author = actor
 	if err := fits(a, next); k.Service != "" && err != nil {
-		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "service %s as it was in generation %d does not fit the other services of today: %w",
-			k, p.Gen, err).WithHint("put back the whole application, `skerry rollout undo %s`, or apply a manifest", k.App.Name)
+		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict,
+			"service %s as it was in generation %d does not fit the other services of today: %w", k, p.Gen, err).WithHint("put back the whole application, `skerry rollout undo %s`, or apply a manifest", k.App.Name)
 	}
 	if site != "" { // it may be about no more than how many there are
 		for i := range next.Manifest.Spec.Services {
