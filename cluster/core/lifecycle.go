@@ -345,10 +345,13 @@ func (l *lifecycle) adopt(now time.Time, inst *placement, fx *wire.Effects) bool
 		}
 		l.bind(inst, name)
 		l.claimAt(inst, name)
-		inst.Placed, inst.A.Fence, inst.A.Runtime, inst.A.Devices, inst.Obs = now, o.Fence, o.Runtime, o.Devices, o
+		l.above(o.Fence.Sequence)
+		// It may be a copy that was given up, and whose replacement had a later token than it has.
+		inst.A.Fence, inst.A.PriorFence = l.mint(inst, fx), &o.Fence
+		inst.Placed, inst.A.Runtime, inst.A.Devices, inst.Obs = now, o.Runtime, o.Devices, o
+		inst.Obs.Fence = inst.A.Fence
 		l.admission.confine(&inst.A)
 		l.found(inst.A.ID, name)
-		l.above(o.Fence.Sequence)
 		l.reserve(inst, 1)
 		l.send(inst)
 		l.event(fx, now, inst, wire.EventNormal, "Adopted", "runs on worker "+name+" already")
