@@ -128,7 +128,7 @@ func (r *run) arrives(n *Node, down bool, data []byte) {
 	switch {
 	case err != nil:
 		w.net.ignored["frame"]++
-		w.reset(n)
+		w.net.reset(n)
 	case msg == nil:
 		w.net.ignored["unknown-frame"]++
 	case down && n.facts != nil:

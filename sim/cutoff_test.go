@@ -95,7 +95,7 @@ func TestOnReconnect(t *testing.T) {
 			}
 			if bad = x.originalBad; bad {
 				for _, k := range at.tasks {
-					w.endTask(at, k, wire.Exit{Code: 1})
+					w.machines.endTask(at, k, wire.Exit{Code: 1})
 				}
 			}
 			before := *starts

@@ -188,7 +188,7 @@ func (h *host) Announce(events []wire.Event, changed []wire.Change) {
 // Act implements loop.Host.
 func (h *host) Act(action any) {
 	if !h.dead() {
-		h.w.act(h.n, action)
+		h.w.machines.act(h.n, action)
 	}
 }
 

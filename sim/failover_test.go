@@ -122,7 +122,7 @@ func TestSiteFailover(t *testing.T) {
 				}
 				bad = true
 				for _, k := range at.tasks {
-					w.endTask(at, k, wire.Exit{Code: 1})
+					w.machines.endTask(at, k, wire.Exit{Code: 1})
 				}
 				w.Run(time.Second)
 			}

@@ -27,14 +27,17 @@ type task struct {
 	memory  string // what it is about; another container started with the same has it from there
 }
 
+// machines plays the machines of workers, as the world's Machine says, and what sites ask about them.
+type machines struct{ *World }
+
 // act plays a worker's machine: it carries out actions after the time that the Machine says.
-func (w *World) act(n *Node, action any) {
-	if w.guard != nil {
-		w.guard.acted(n, action)
+func (m machines) act(n *Node, action any) {
+	if m.guard != nil {
+		m.guard.acted(n, action)
 	}
 	life := n.life
 	later := func(d time.Duration, fn func()) {
-		w.at(w.Now.Add(d), func() {
+		m.at(m.Now.Add(d), func() {
 			if n.Up && n.life == life {
 				fn()
 			}
@@ -42,135 +45,135 @@ func (w *World) act(n *Node, action any) {
 	}
 	switch a := action.(type) {
 	case cluster.Measure:
-		w.think(later, func() { w.tell(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: w.measure(a)}) })
+		m.think(later, func() { m.tell(n, cluster.Measured{ID: a.ID, Round: a.Round, RTT: m.measure(a)}) })
 	case cluster.MeasureSites:
-		w.at(w.Now.Add(time.Second), func() { heard(w, n, a.Peers.List) })
+		m.at(m.Now.Add(time.Second), func() { heard(m.World, n, a.Peers.List) })
 	case cluster.Score:
-		if w.Machine.Plugins != nil {
-			w.think(later, func() { w.tell(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: w.Machine.Plugins(a)}) })
+		if m.Machine.Plugins != nil {
+			m.think(later, func() { m.tell(n, cluster.Scored{ID: a.ID, Round: a.Round, Answers: m.Machine.Plugins(a)}) })
 		}
 	case cluster.AskWitness:
 		later(min(50*time.Millisecond, a.Wait), func() {
-			by, at := w.Workers[n.Name+"/"+a.Witness], w.Workers[n.Name+"/"+a.Suspect]
-			w.tell(n, cluster.Witnessed{Suspect: a.Suspect, Witness: a.Witness, Reached: by.Up && at.Up && !by.deaf() && !at.alone})
+			by, at := m.Workers[n.Name+"/"+a.Witness], m.Workers[n.Name+"/"+a.Suspect]
+			m.tell(n, cluster.Witnessed{Suspect: a.Suspect, Witness: a.Witness, Reached: by.Up && at.Up && !by.deaf() && !at.alone})
 		})
 	case cluster.Appraise:
-		later(10*time.Millisecond, func() { w.tell(n, cluster.Appraised{Name: a.Name, RTT: w.roundTrip(w.Workers[n.Name+"/"+a.Name])}) })
+		later(10*time.Millisecond, func() { m.tell(n, cluster.Appraised{Name: a.Name, RTT: m.roundTrip(m.Workers[n.Name+"/"+a.Name])}) })
 	case cluster.TakeSnapshot:
 		end, answers := cluster.EndSnapshot{ID: a.ID, Info: &spec.Snapshot{Size: 100 * skerry.MiB, SHA256: strings.Repeat("0", 64)}}, true
-		if w.Machine.Snapshot != nil {
-			end.Err, answers = w.Machine.Snapshot(a)
+		if m.Machine.Snapshot != nil {
+			end.Err, answers = m.Machine.Snapshot(a)
 		}
 		later(time.Second, func() {
-			if end.Info.At = w.Now; answers {
-				w.tell(n, end)
+			if end.Info.At = m.Now; answers {
+				m.tell(n, end)
 			}
 		})
 	case cluster.ExportSnapshot:
 		o, answers := volumes.Object{ID: a.Snapshot.ID, To: a.To, Key: string(a.Snapshot.ID)}, true
 		end := cluster.EndExport{Snapshot: a.Snapshot, Object: o, Where: "s3://" + a.To, Gone: a.Old}
-		if w.Machine.Export != nil {
-			answers = w.Machine.Export(a, &end)
+		if m.Machine.Export != nil {
+			answers = m.Machine.Export(a, &end)
 		}
 		later(time.Second, func() {
 			if answers {
-				w.tell(n, end)
+				m.tell(n, end)
 			}
 		})
 	case root.Appraise:
-		later(10*time.Millisecond, func() { w.tell(n, root.Appraised{Name: a.Name, RTT: w.roundTrip(w.Clusters[a.Name])}) })
+		later(10*time.Millisecond, func() { m.tell(n, root.Appraised{Name: a.Name, RTT: m.roundTrip(m.Clusters[a.Name])}) })
 	case cluster.Disconnect:
 		later(0, func() {
-			child := w.Workers[n.Name+"/"+a.Name]
-			if w.net != nil {
-				w.closeParent(child.line.served, true)
+			child := m.Workers[n.Name+"/"+a.Name]
+			if m.net != nil {
+				m.net.closeParent(child.line.served, true)
 			} else {
-				w.disconnect(child)
+				m.disconnect(child)
 			}
 		})
 	case worker.Prepare:
-		pull := w.Machine.Prepare
-		if w.Machine.Pull != nil {
-			pull += w.Machine.Pull(n.Name)
+		pull := m.Machine.Prepare
+		if m.Machine.Pull != nil {
+			pull += m.Machine.Pull(n.Name)
 		}
 		later(pull, func() {
-			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: cmp.Or(a.A.Runtime, "oci"), Address: w.address(n, a.A.ID)}
+			p := worker.Prepared{ID: a.A.ID, Fence: a.A.Fence, Runtime: cmp.Or(a.A.Runtime, "oci"), Address: m.address(n, a.A.ID)}
 			if a.A.From != nil {
 				p.Recipient = fmt.Sprintf("key %d", n.life)
 			}
 			if p.Address == "" {
 				p.Err = "no address is left"
 			}
-			if w.Machine.PrepareErr != nil {
-				p.Err, p.Permanent = w.Machine.PrepareErr(n.Name, &a.A)
+			if m.Machine.PrepareErr != nil {
+				p.Err, p.Permanent = m.Machine.PrepareErr(n.Name, &a.A)
 			}
 			for _, q := range a.A.Spec.Ports {
 				b := wire.PortBinding{Name: q.PortName(), Port: q.Port, Protocol: q.Proto(), HostPort: q.HostPort}
 				if b.HostPort < 0 {
-					b.HostPort = 30000 + int(w.order%10000)
+					b.HostPort = 30000 + int(m.order%10000)
 				}
 				p.Ports = append(p.Ports, b)
 			}
-			w.tell(n, p)
+			m.tell(n, p)
 		})
 	case worker.StartContainer:
-		later(w.Machine.Start, func() {
+		later(m.Machine.Start, func() {
 			switch checkpointed := a.A.From != nil && a.Attempt == 1 && a.Name == spec.MainContainer; {
 			case n.idle:
 			case checkpointed:
-				w.checkpointed(n, a)
+				m.checkpointed(n, a)
 			default:
-				w.useVolumes(n, &a.A)
-				w.startTask(n, a)
+				m.useVolumes(n, &a.A)
+				m.startTask(n, a)
 				if a.Resume {
-					w.memory(n, a, n.states[a.A.ID])
+					m.memory(n, a, n.states[a.A.ID])
 				}
 			}
 		})
 	case worker.StopContainer:
-		later(w.Machine.Stop, func() {
+		later(m.Machine.Stop, func() {
 			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
-				w.endTask(n, t, wire.Exit{Code: 143, Signal: "SIGTERM", At: w.clock(n)})
+				m.endTask(n, t, wire.Exit{Code: 143, Signal: "SIGTERM", At: m.clock(n)})
 			}
 		})
 	case worker.SetLimits:
-		later(w.Machine.Stop, func() {
-			m := worker.Resized{SetLimits: a}
-			if w.Machine.Limits != nil {
-				m.Err, m.InUse = w.Machine.Limits(n.Name, a.ID, &a.Spec)
+		later(m.Machine.Stop, func() {
+			r := worker.Resized{SetLimits: a}
+			if m.Machine.Limits != nil {
+				r.Err, r.InUse = m.Machine.Limits(n.Name, a.ID, &a.Spec)
 			}
-			if m.Err == "" && w.guard != nil {
-				w.guard.resized(n, a.ID, a.Spec.Need())
+			if r.Err == "" && m.guard != nil {
+				m.guard.resized(n, a.ID, a.Spec.Need())
 			}
-			w.tell(n, m)
+			m.tell(n, r)
 		})
 	case worker.Watch:
 		t := n.tasks[key(a.ID, a.Name, a.Attempt)]
 		if t != nil && !t.running {
-			later(0, func() { w.tell(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: t.exit}) })
+			later(0, func() { m.tell(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: t.exit}) })
 		}
 	case worker.Cleanup:
 		later(0, func() {
 			for _, h := range a.Handles {
-				w.discard(n, h)
+				m.discard(n, h)
 			}
 			delete(n.addresses, a.ID)
-			w.tell(n, worker.Cleaned{ID: a.ID})
+			m.tell(n, worker.Cleaned{ID: a.ID})
 		})
 	case worker.RemoveVolumes:
 		delete(n.volumes, a.Claim)
-		later(0, func() { w.tell(n, worker.VolumesRemoved{Claim: a.Claim}) })
+		later(0, func() { m.tell(n, worker.VolumesRemoved{Claim: a.Claim}) })
 	case worker.RemoveSnapshot:
-		later(0, func() { w.tell(n, worker.SnapshotRemoved{ID: a.ID}) })
+		later(0, func() { m.tell(n, worker.SnapshotRemoved{ID: a.ID}) })
 	case worker.Discard:
-		w.discard(n, a.Handle)
+		m.discard(n, a.Handle)
 	case worker.ProbeOn:
 		n.probing[a.A.ID]++
 		for _, k := range a.Kinds {
-			w.probe(n, a, k, n.probing[a.A.ID])
+			m.probe(n, a, k, n.probing[a.A.ID])
 		}
 	case worker.AwaitQuiet:
-		later(a.Least, func() { w.tell(n, worker.Quiet{ID: a.ID}) })
+		later(a.Least, func() { m.tell(n, worker.Quiet{ID: a.ID}) })
 	case worker.ProbeOff:
 		n.probing[a.ID]++
 	case worker.OverlayItem:
@@ -185,14 +188,14 @@ func (w *World) act(n *Node, action any) {
 }
 
 // useVolumes notes that an instance has its replica's local volumes, which no other may have at that moment.
-func (w *World) useVolumes(n *Node, a *spec.Assignment) {
+func (m machines) useVolumes(n *Node, a *spec.Assignment) {
 	if !a.Spec.KeepsData() {
 		return
 	}
 	claim := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
 	for _, t := range n.tasks {
 		if before := n.volumes[claim]; t.running && t.name == spec.MainContainer && t.id != a.ID && slices.Contains(before, t.id) {
-			w.Faults = append(w.Faults, fmt.Sprintf("%s and %s have the local volumes of %s at once", t.id, a.ID, claim.Key()))
+			m.Faults = append(m.Faults, fmt.Sprintf("%s and %s have the local volumes of %s at once", t.id, a.ID, claim.Key()))
 		}
 	}
 	if n.volumes == nil {
@@ -202,17 +205,17 @@ func (w *World) useVolumes(n *Node, a *spec.Assignment) {
 }
 
 // roundTrip is what a ping on a node's connection takes, or 0 where none comes back.
-func (w *World) roundTrip(n *Node) time.Duration {
+func (m machines) roundTrip(n *Node) time.Duration {
 	if n == nil || !n.Up {
 		return 0
 	}
 	if n.line == nil {
-		return 2 * (w.Latency + n.extra)
+		return 2 * (m.Latency + n.extra)
 	}
 	if n.deaf() {
 		return 0
 	}
-	d := 2 * (w.Latency + n.line.delay + n.line.jitter)
+	d := 2 * (m.Latency + n.line.delay + n.line.jitter)
 	if n.line.loss > 0 {
 		d += time.Duration(float64(retransmission) * min(1, 5*n.line.loss)) // of a fifth of all segments one is hardly ever spared
 	}
@@ -220,7 +223,7 @@ func (w *World) roundTrip(n *Node) time.Duration {
 }
 
 // address gives an instance of a worker the lowest free one of the worker's blocks, if it takes part in the overlay.
-func (w *World) address(n *Node, id skerry.InstanceID) string {
+func (m machines) address(n *Node, id skerry.InstanceID) string {
 	node, ok := n.overlay[wire.NodeKey].(*wire.OverlayNode)
 	if !ok || len(node.Blocks) == 0 {
 		return "172.31.0.2"
@@ -244,10 +247,10 @@ func (w *World) address(n *Node, id skerry.InstanceID) string {
 }
 
 // think answers a question after a while, if at all.
-func (w *World) think(later func(time.Duration, func()), answer func()) {
+func (m machines) think(later func(time.Duration, func()), answer func()) {
 	d, ok := 10*time.Millisecond, true
-	if w.Machine.Think != nil {
-		d, ok = w.Machine.Think()
+	if m.Machine.Think != nil {
+		d, ok = m.Machine.Think()
 	}
 	if ok {
 		later(d, answer)
@@ -255,13 +258,13 @@ func (w *World) think(later func(time.Duration, func()), answer func()) {
 }
 
 // measure answers for the workers of a site as the test says.
-func (w *World) measure(q cluster.Measure) []map[string]float64 {
+func (m machines) measure(q cluster.Measure) []map[string]float64 {
 	out := make([]map[string]float64, len(q.Targets))
 	for i, t := range q.Targets {
 		out[i] = map[string]float64{}
 		for _, name := range q.Workers {
-			if w.Machine.RTT != nil {
-				if ms := w.Machine.RTT(name, t); ms > 0 {
+			if m.Machine.RTT != nil {
+				if ms := m.Machine.RTT(name, t); ms > 0 {
 					out[i][name] = ms
 				}
 			}
@@ -271,7 +274,7 @@ func (w *World) measure(q cluster.Measure) []map[string]float64 {
 }
 
 // probe tries again and again until the probes of the instance are replaced or end.
-func (w *World) probe(n *Node, a worker.ProbeOn, kind worker.ProbeKind, round int) {
+func (m machines) probe(n *Node, a worker.ProbeOn, kind worker.ProbeKind, round int) {
 	p := a.A.Spec.Probes.Readiness
 	switch kind {
 	case worker.Startup:
@@ -285,37 +288,37 @@ func (w *World) probe(n *Node, a worker.ProbeOn, kind worker.ProbeKind, round in
 		if !n.Up || n.life != life || n.probing[a.A.ID] != round {
 			return
 		}
-		ok := w.Machine.Probe == nil || w.Machine.Probe(&a.A, kind, a.Attempt)
-		w.tell(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: ok, Text: "as the test wants"})
-		w.at(w.Now.Add(time.Duration(p.Interval)), try)
+		ok := m.Machine.Probe == nil || m.Machine.Probe(&a.A, kind, a.Attempt)
+		m.tell(n, worker.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: ok, Text: "as the test wants"})
+		m.at(m.Now.Add(time.Duration(p.Interval)), try)
 	}
-	w.at(w.Now.Add(time.Duration(p.InitialDelay)+time.Millisecond), try)
+	m.at(m.Now.Add(time.Duration(p.InitialDelay)+time.Millisecond), try)
 }
 
-func (w *World) discard(n *Node, handle json.RawMessage) {
+func (m machines) discard(n *Node, handle json.RawMessage) {
 	var k string
 	if json.Unmarshal(handle, &k) == nil {
-		if t := n.tasks[k]; t != nil && t.running && w.guard != nil {
+		if t := n.tasks[k]; t != nil && t.running && m.guard != nil {
 			t.running = false
-			w.guard.ended(n, t.id)
+			m.guard.ended(n, t.id)
 		}
 		delete(n.tasks, k)
 	}
 }
 
-func (w *World) startTask(n *Node, a worker.StartContainer) {
+func (m machines) startTask(n *Node, a worker.StartContainer) {
 	k := key(a.A.ID, a.Name, a.Attempt)
 	if t := n.tasks[k]; t != nil {
-		w.fault("%s: %s was started twice", n.Name, k)
+		m.fault("%s: %s was started twice", n.Name, k)
 		return
 	}
 	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true, memory: n.Name + " " + k}
 	n.tasks[k] = t
-	if w.guard != nil {
-		w.guard.ran(n, &a.A, a.Name)
+	if m.guard != nil {
+		m.guard.ran(n, &a.A, a.Name)
 	}
-	if w.Machine.Started != nil {
-		w.Machine.Started(&a.A, a.Name, a.Attempt)
+	if m.Machine.Started != nil {
+		m.Machine.Started(&a.A, a.Name, a.Attempt)
 	}
 	handle, _ := json.Marshal(k)
 	isInit := false
@@ -324,30 +327,30 @@ func (w *World) startTask(n *Node, a worker.StartContainer) {
 	}
 	d, exit := time.Duration(-1), wire.Exit{}
 	switch {
-	case w.Machine.Exit != nil:
-		d, exit = w.Machine.Exit(&a.A, a.Name, a.Attempt)
+	case m.Machine.Exit != nil:
+		d, exit = m.Machine.Exit(&a.A, a.Name, a.Attempt)
 	case isInit:
 		d = time.Millisecond
 	}
-	w.tell(n, worker.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, At: w.clock(n), Handle: handle})
+	m.tell(n, worker.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, At: m.clock(n), Handle: handle})
 	if d >= 0 {
-		w.at(w.Now.Add(d), func() {
+		m.at(m.Now.Add(d), func() {
 			if t.running && n.tasks[k] == t {
-				exit.At = w.clock(n)
-				w.endTask(n, t, exit)
+				exit.At = m.clock(n)
+				m.endTask(n, t, exit)
 			}
 		})
 	}
 }
 
 // endTask ends a task; an agent that is not running learns of it when it comes back.
-func (w *World) endTask(n *Node, t *task, exit wire.Exit) {
+func (m machines) endTask(n *Node, t *task, exit wire.Exit) {
 	t.running, t.exit = false, exit
-	if w.guard != nil {
-		w.guard.ended(n, t.id)
+	if m.guard != nil {
+		m.guard.ended(n, t.id)
 	}
 	if n.Up {
-		w.tell(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: exit})
+		m.tell(n, worker.Exited{ID: t.id, Name: t.name, Attempt: t.attempt, Exit: exit})
 	}
 }
 

@@ -28,8 +28,9 @@ const (
 	downward = 1
 )
 
-// network is what all links of a world share.
+// network is what all links of a world share: connections that take time, break, and come back by themselves.
 type network struct {
+	*World
 	codec *frame.Codec
 	// Counted for each tier that sends: "root", "cluster", "worker".
 	traffic map[string]*Traffic
@@ -100,92 +101,92 @@ type parcel struct {
 // UseNetwork gives a new world links that take time, break and come back by themselves. It must be called before the first site
 // is added.
 func (w *World) UseNetwork() {
-	w.net = &network{codec: frame.NewCodec(), traffic: map[string]*Traffic{"root": {}, "cluster": {}, "worker": {}}, ignored: map[string]int{}, sized: true}
+	w.net = &network{World: w, codec: frame.NewCodec(), traffic: map[string]*Traffic{"root": {}, "cluster": {}, "worker": {}}, ignored: map[string]int{}, sized: true}
 }
 
-func (w *World) keepAlive(l *wireline) time.Duration {
-	if w.parentOf(l.child) == w.Root {
+func (net *network) keepAlive(l *wireline) time.Duration {
+	if net.parentOf(l.child) == net.Root {
 		return rootKeepAlive
 	}
 	return siteKeepAlive
 }
 
 // wire gives a node its line and has it dial.
-func (w *World) wire(n *Node) {
+func (net *network) wire(n *Node) {
 	n.line = &wireline{child: n}
-	p := w.parentOf(n)
+	p := net.parentOf(n)
 	p.children = append(p.children, n)
-	w.beats(n.line)
-	w.dialSoon(n.line)
+	net.beats(n.line)
+	net.dialSoon(n.line)
 }
 
 // dialSoon has a child try to connect after its back-off.
-func (w *World) dialSoon(l *wireline) {
+func (net *network) dialSoon(l *wireline) {
 	if l.dialing || l.cur != nil || !l.child.Up {
 		return
 	}
-	d := time.Duration(w.rng.Int64N(int64(max(2*l.wait, time.Millisecond))))
+	d := time.Duration(net.rng.Int64N(int64(max(2*l.wait, time.Millisecond))))
 	l.wait = min(max(2*l.wait, firstDial), longestDial)
 	l.dialing = true
 	life := l.child.life
-	w.at(w.Now.Add(d), func() {
+	net.at(net.Now.Add(d), func() {
 		if l.child.life == life {
 			l.dialing = false
-			w.dial(l)
+			net.dial(l)
 		}
 	})
 }
 
-func (w *World) dial(l *wireline) {
-	p := w.parentOf(l.child)
+func (net *network) dial(l *wireline) {
+	p := net.parentOf(l.child)
 	if l.cur != nil || !l.child.Up {
 		return
 	}
 	if l.blocked[upward] || l.blocked[downward] {
 		l.dialing = true
 		life := l.child.life
-		w.at(w.Now.Add(dialTimeout), func() {
+		net.at(net.Now.Add(dialTimeout), func() {
 			if l.child.life == life {
 				l.dialing = false
-				w.dialSoon(l)
+				net.dialSoon(l)
 			}
 		})
 		return
 	}
 	if !p.Up {
-		w.dialSoon(l)
+		net.dialSoon(l)
 		return
 	}
 	c := &conn{line: l, childLife: l.child.life, parentLife: p.life}
 	l.cur = c
 	// TCP and TLS take three round trips together.
-	w.at(w.Now.Add(6*w.oneWay(l)), func() {
+	net.at(net.Now.Add(6*net.oneWay(l)), func() {
 		if l.cur != c || l.child.life != c.childLife {
 			return
 		}
-		w.push(c, upward, parcel{kind: parcelHello, sets: l.child.sets(l.child.Core)})
+		net.push(c, upward, parcel{kind: parcelHello, sets: l.child.sets(l.child.Core)})
 	})
-	w.at(w.Now.Add(greetTimeout), func() {
+	net.at(net.Now.Add(greetTimeout), func() {
 		if l.cur == c && !c.up && l.child.life == c.childLife {
-			w.closeChild(c, true)
+			net.closeChild(c, true)
 		}
 	})
 }
 
 // oneWay is how long a segment travels.
-func (w *World) oneWay(l *wireline) time.Duration {
-	d := w.Latency + l.delay
+func (net *network) oneWay(l *wireline) time.Duration {
+	d := net.Latency + l.delay
 	if l.jitter > 0 {
-		d += time.Duration(w.rng.Int64N(int64(l.jitter)))
+		d += time.Duration(net.rng.Int64N(int64(l.jitter)))
 	}
-	for k := 0; l.loss > 0 && k < 6 && w.rng.Float64() < l.loss; k++ {
+	for k := 0; l.loss > 0 && k < 6 && net.rng.Float64() < l.loss; k++ {
 		d += retransmission << k
 	}
 	return d
 }
 
 // transmit takes a frame of a core for the other end of a line.
-func (w *World) transmit(child *Node, down bool, msg wire.Message) {
+func (net *network) transmit(child *Node, down bool, msg wire.Message) {
 	l := child.line
 	if down {
 		if c := l.served; c != nil {
@@ -193,12 +194,12 @@ func (w *World) transmit(child *Node, down bool, msg wire.Message) {
 				c.early = append(c.early, msg)
 				return
 			}
-			w.push(c, downward, parcel{msg: msg})
+			net.push(c, downward, parcel{msg: msg})
 		}
 		return
 	}
 	if c := l.cur; c != nil && c.up {
-		w.push(c, upward, parcel{msg: msg})
+		net.push(c, upward, parcel{msg: msg})
 	}
 }
 
@@ -213,203 +214,203 @@ func tierOf(n *Node) string {
 }
 
 // push puts a parcel into a pipe.
-func (w *World) push(c *conn, dir int, x parcel) {
+func (net *network) push(c *conn, dir int, x parcel) {
 	if x.kind == parcelFrame {
-		from, to := c.line.child, w.parentOf(c.line.child)
+		from, to := c.line.child, net.parentOf(c.line.child)
 		if dir == downward {
 			from, to = to, from
 		}
-		x.msg = w.onWire(from, to, x.msg)
+		x.msg = net.onWire(from, to, x.msg)
 		if x.msg == nil {
 			return
 		}
 	}
 	p := &c.pipe[dir]
-	x.at = maxTime(w.Now.Add(w.oneWay(c.line)), p.last)
+	x.at = maxTime(net.Now.Add(net.oneWay(c.line)), p.last)
 	p.last = x.at
 	p.parcels = append(p.parcels, x)
-	w.arm(c, dir)
+	net.arm(c, dir)
 }
 
 // onWire encodes a frame as it would travel, counts it, shows it to who watches, and gives what the other side reads.
-func (w *World) onWire(from, to *Node, msg wire.Message) wire.Message {
-	t := w.net.traffic[tierOf(from)]
+func (net *network) onWire(from, to *Node, msg wire.Message) wire.Message {
+	t := net.traffic[tierOf(from)]
 	t.Messages++
-	if !w.net.sized {
+	if !net.sized {
 		return msg
 	}
-	data, err := w.net.codec.Encode(msg)
+	data, err := net.codec.Encode(msg)
 	if err != nil {
-		w.fault("%s sends what cannot travel: %v", from.Name, err)
+		net.fault("%s sends what cannot travel: %v", from.Name, err)
 		return nil
 	}
 	t.Bytes += int64(len(data))
-	if w.guard != nil {
-		w.guard.framed(from, to, msg, data)
+	if net.guard != nil {
+		net.guard.framed(from, to, msg, data)
 	}
-	if w.net.tape != nil {
-		if down := w.parentOf(to) == from; down {
-			w.net.tape.record(w, to, true, data)
+	if net.tape != nil {
+		if down := net.parentOf(to) == from; down {
+			net.tape.record(net.World, to, true, data)
 		} else {
-			w.net.tape.record(w, from, false, data)
+			net.tape.record(net.World, from, false, data)
 		}
 	}
-	back, err := w.net.codec.Decode(wire.FrameType(data[0]), data[frame.HeaderSize:])
+	back, err := net.codec.Decode(wire.FrameType(data[0]), data[frame.HeaderSize:])
 	if err != nil {
-		w.fault("%s sends what cannot be read: %v", from.Name, err)
+		net.fault("%s sends what cannot be read: %v", from.Name, err)
 		return nil
 	}
 	return back
 }
 
 // arm has the head of a pipe arrive when its time comes.
-func (w *World) arm(c *conn, dir int) {
+func (net *network) arm(c *conn, dir int) {
 	p := &c.pipe[dir]
 	if p.armed || len(p.parcels) == 0 || c.line.blocked[dir] {
 		return
 	}
 	p.armed = true
-	w.at(maxTime(p.parcels[0].at, w.Now), func() {
+	net.at(maxTime(p.parcels[0].at, net.Now), func() {
 		p.armed = false
 		if c.line.blocked[dir] {
 			return // it is sent again when the partition ends
 		}
-		for len(p.parcels) > 0 && !p.parcels[0].at.After(w.Now) {
+		for len(p.parcels) > 0 && !p.parcels[0].at.After(net.Now) {
 			x := p.parcels[0]
 			p.parcels = p.parcels[1:]
 			if dir == upward {
-				w.atParent(c, x)
+				net.atParent(c, x)
 			} else {
-				w.atChild(c, x)
+				net.atChild(c, x)
 			}
 		}
 		if len(p.parcels) == 0 {
 			p.parcels = nil
 		}
-		w.arm(c, dir)
+		net.arm(c, dir)
 	})
 }
 
 // atParent takes what arrives at the parent's end.
-func (w *World) atParent(c *conn, x parcel) {
+func (net *network) atParent(c *conn, x parcel) {
 	l := c.line
-	p := w.parentOf(l.child)
+	p := net.parentOf(l.child)
 	if !p.Up || p.life != c.parentLife {
 		if p.Up && x.kind != parcelEnd {
-			w.push(c, downward, parcel{kind: parcelEnd}) // nobody knows this connection any more
+			net.push(c, downward, parcel{kind: parcelEnd}) // nobody knows this connection any more
 		}
 		return
 	}
 	switch x.kind {
 	case parcelHello:
-		w.closeParent(l.served, true) // the newer connection of the same agent replaces the older
+		net.closeParent(l.served, true) // the newer connection of the same agent replaces the older
 		l.served, c.holding = c, true
 		hello := &wire.Hello{Name: short(l.child), Carrier: l.child.carrier, Sets: x.sets}
 		var up any = cluster.ChildUp{Hello: hello}
-		if p == w.Root {
+		if p == net.Root {
 			up = root.ChildUp{Hello: hello}
 		}
-		w.ask(p, up, func(result any) {
+		net.ask(p, up, func(result any) {
 			welcome, _ := result.(*wire.Welcome)
 			if welcome == nil || l.served != c {
 				return
 			}
 			c.holding = false
-			w.push(c, downward, parcel{kind: parcelWelcome, welcome: welcome})
+			net.push(c, downward, parcel{kind: parcelWelcome, welcome: welcome})
 			for _, m := range c.early {
-				w.push(c, downward, parcel{msg: m})
+				net.push(c, downward, parcel{msg: m})
 			}
 			c.early = nil
 			if l.child.facts != nil && l.child.carrier == "" {
-				w.at(w.Now.Add(2*w.oneWay(l)), func() { w.alive(l) })
+				net.at(net.Now.Add(2*net.oneWay(l)), func() { net.alive(l) })
 			}
 		})
 	case parcelFrame:
 		if l.served != c {
 			return
 		}
-		if p == w.Root {
-			w.tell(p, root.ChildFrame{Name: l.child.Name, Msg: x.msg})
+		if p == net.Root {
+			net.tell(p, root.ChildFrame{Name: l.child.Name, Msg: x.msg})
 		} else {
-			w.tell(p, cluster.ChildFrame{Name: short(l.child), Msg: x.msg})
+			net.tell(p, cluster.ChildFrame{Name: short(l.child), Msg: x.msg})
 		}
 	case parcelEnd:
-		w.closeParent(c, false)
+		net.closeParent(c, false)
 	}
 }
 
 // atChild takes what arrives at the child's end.
-func (w *World) atChild(c *conn, x parcel) {
+func (net *network) atChild(c *conn, x parcel) {
 	l := c.line
 	n := l.child
 	if !n.Up || n.life != c.childLife || l.cur != c {
 		return
 	}
 	inSite := n.Name != short(n)
-	n.contact = w.Now
+	n.contact = net.Now
 	switch x.kind {
 	case parcelWelcome:
 		c.up, l.wait = true, 0
 		if inSite {
-			w.tell(n, worker.ParentUp{Welcome: x.welcome})
+			net.tell(n, worker.ParentUp{Welcome: x.welcome})
 		} else {
-			w.tell(n, cluster.ParentUp{Welcome: x.welcome})
+			net.tell(n, cluster.ParentUp{Welcome: x.welcome})
 		}
 	case parcelFrame:
 		if inSite {
-			w.tell(n, worker.ParentFrame{Msg: x.msg})
+			net.tell(n, worker.ParentFrame{Msg: x.msg})
 		} else {
-			w.tell(n, cluster.ParentFrame{Msg: x.msg})
+			net.tell(n, cluster.ParentFrame{Msg: x.msg})
 		}
 	case parcelEnd:
-		w.closeChild(c, false)
+		net.closeChild(c, false)
 	}
 }
 
 // closeParent ends a connection at the parent's side; say tells the child, if the way is open.
-func (w *World) closeParent(c *conn, say bool) {
+func (net *network) closeParent(c *conn, say bool) {
 	if c == nil || c.line.served != c {
 		return
 	}
 	l := c.line
 	l.served = nil
 	if say {
-		w.push(c, downward, parcel{kind: parcelEnd})
+		net.push(c, downward, parcel{kind: parcelEnd})
 	}
-	p := w.parentOf(l.child)
+	p := net.parentOf(l.child)
 	if !p.Up || p.life != c.parentLife {
 		return
 	}
-	if p == w.Root {
-		w.tell(p, root.ChildDown{Name: short(l.child)})
+	if p == net.Root {
+		net.tell(p, root.ChildDown{Name: short(l.child)})
 	} else {
-		w.tell(p, cluster.ChildDown{Name: short(l.child)})
+		net.tell(p, cluster.ChildDown{Name: short(l.child)})
 	}
 }
 
 // closeChild ends a connection at the child's side, which then dials again.
-func (w *World) closeChild(c *conn, say bool) {
+func (net *network) closeChild(c *conn, say bool) {
 	if c == nil || c.line.cur != c {
 		return
 	}
 	l, n := c.line, c.line.child
 	l.cur = nil
 	if say {
-		w.push(c, upward, parcel{kind: parcelEnd})
+		net.push(c, upward, parcel{kind: parcelEnd})
 	}
 	if n.Up && n.life == c.childLife && c.up {
 		if n.Name != short(n) {
-			w.tell(n, worker.ParentDown{})
+			net.tell(n, worker.ParentDown{})
 		} else {
-			w.tell(n, cluster.ParentDown{})
+			net.tell(n, cluster.ParentDown{})
 		}
 	}
-	w.dialSoon(l)
+	net.dialSoon(l)
 }
 
 // beats looks whether a worker's beats get through, and tells its cluster when that changes, as package link/beat would. Beats that
 // are not answered do not count.
-func (w *World) beats(l *wireline) {
+func (net *network) beats(l *wireline) {
 	if l == nil || l.child.facts == nil || l.child.carrier != "" { // only Skerry's own agents beat
 		return
 	}
@@ -418,22 +419,22 @@ func (w *World) beats(l *wireline) {
 		return
 	}
 	l.beating = now
-	p, since := w.parentOf(l.child), w.Now
+	p, since := net.parentOf(l.child), net.Now
 	if now {
-		w.at(w.Now.Add(w.oneWay(l)), func() { w.alive(l) })
+		net.at(net.Now.Add(net.oneWay(l)), func() { net.alive(l) })
 		return
 	}
-	w.at(w.Now.Add(quietAfter), func() {
+	net.at(net.Now.Add(quietAfter), func() {
 		if !l.beating && p.Up {
-			w.tell(p, cluster.Quiet{Name: short(l.child), Heard: since.Add(p.skew)})
+			net.tell(p, cluster.Quiet{Name: short(l.child), Heard: since.Add(p.skew)})
 		}
 	})
 }
 
 // alive tells a cluster of a worker's beats, whose session it knows while there is a connection.
-func (w *World) alive(l *wireline) {
-	if p := w.parentOf(l.child); l.beating && l.served != nil && p.Up {
-		w.tell(p, cluster.Alive{Name: short(l.child)})
+func (net *network) alive(l *wireline) {
+	if p := net.parentOf(l.child); l.beating && l.served != nil && p.Up {
+		net.tell(p, cluster.Alive{Name: short(l.child)})
 	}
 }
 
@@ -443,33 +444,33 @@ func (n *Node) deaf() bool {
 }
 
 // silence gives up one side of a line that hears nothing, after two to three times the pause between two signs of life.
-func (w *World) silence(l *wireline, dir int, still func() bool) {
-	keep := w.keepAlive(l)
-	w.at(w.Now.Add(2*keep+time.Duration(w.rng.Int64N(int64(keep)))), func() {
+func (net *network) silence(l *wireline, dir int, still func() bool) {
+	keep := net.keepAlive(l)
+	net.at(net.Now.Add(2*keep+time.Duration(net.rng.Int64N(int64(keep)))), func() {
 		if !still() {
 			return
 		}
 		if dir == upward {
-			w.closeParent(l.served, true)
+			net.closeParent(l.served, true)
 		} else {
-			w.closeChild(l.cur, true)
+			net.closeChild(l.cur, true)
 		}
 	})
 }
 
 // block opens or closes one direction of a node's line.
-func (w *World) block(n *Node, dir int, on bool) {
+func (net *network) block(n *Node, dir int, on bool) {
 	l := n.line
 	if l == nil || l.blocked[dir] == on {
 		return
 	}
-	l.blocked[dir], l.since = on, w.Now
+	l.blocked[dir], l.since = on, net.Now
 	l.token[dir]++
-	w.beats(l)
+	net.beats(l)
 	n.alone = n.alone && on
 	if on {
 		token := l.token[dir]
-		w.silence(l, dir, func() bool { return l.token[dir] == token })
+		net.silence(l, dir, func() bool { return l.token[dir] == token })
 		return
 	}
 	// What was held back is sent again after a while.
@@ -479,21 +480,21 @@ func (w *World) block(n *Node, dir int, on bool) {
 		}
 		p := &c.pipe[dir]
 		if len(p.parcels) > 0 {
-			at := w.Now.Add(w.oneWay(l) + time.Duration(w.rng.Int64N(int64(retransmission))))
+			at := net.Now.Add(net.oneWay(l) + time.Duration(net.rng.Int64N(int64(retransmission))))
 			for i := range p.parcels {
 				p.parcels[i].at = maxTime(p.parcels[i].at, at)
 			}
 			p.last = maxTime(p.last, at)
 		}
-		w.arm(c, dir)
+		net.arm(c, dir)
 	}
 }
 
 // reset breaks a node's connection so that both sides notice at once.
-func (w *World) reset(n *Node) {
+func (net *network) reset(n *Node) {
 	if n.line != nil {
-		w.closeParent(n.line.served, false)
-		w.closeChild(n.line.cur, false)
+		net.closeParent(n.line.served, false)
+		net.closeChild(n.line.cur, false)
 	}
 }
 
@@ -512,21 +513,21 @@ func (w *World) crash(n *Node, power bool) {
 		if c := l.cur; c != nil {
 			l.cur = nil
 			if !power {
-				w.push(c, upward, parcel{kind: parcelEnd})
+				w.net.push(c, upward, parcel{kind: parcelEnd})
 			} else if l.served == c {
-				w.silence(l, upward, func() bool { return l.served == c })
+				w.net.silence(l, upward, func() bool { return l.served == c })
 			}
 		}
 		l.dialing, l.wait = false, 0
-		w.beats(l)
+		w.net.beats(l)
 	}
 	for _, k := range n.children {
 		if c := k.line.served; c != nil {
 			k.line.served = nil
 			if !power {
-				w.push(c, downward, parcel{kind: parcelEnd})
+				w.net.push(c, downward, parcel{kind: parcelEnd})
 			} else {
-				w.silence(k.line, downward, func() bool { return k.line.cur == c })
+				w.net.silence(k.line, downward, func() bool { return k.line.cur == c })
 			}
 		}
 	}
@@ -559,7 +560,7 @@ func (w *World) boot(n *Node) {
 		w.tell(n, worker.Facts{Facts: w.machineOf(n)})
 	}
 	if n.line != nil {
-		w.dialSoon(n.line)
-		w.beats(n.line)
+		w.net.dialSoon(n.line)
+		w.net.beats(n.line)
 	}
 }

@@ -71,5 +71,5 @@ func (r *run) whereabouts(n *Node) (*spec.Coordinate, []wire.PeerRTT) {
 // tellUse tells a worker's core what is used there, and where it is.
 func (r *run) tellUse(n *Node, use map[skerry.InstanceID]wire.QoS) {
 	at, list := r.whereabouts(n)
-	r.w.tell(n, worker.Usage{Instances: use, Coordinate: at, Heard: list, RTT: r.w.roundTrip(n), Loss: n.line.loss})
+	r.w.tell(n, worker.Usage{Instances: use, Coordinate: at, Heard: list, RTT: r.w.machines.roundTrip(n), Loss: n.line.loss})
 }

@@ -100,7 +100,7 @@ func TestEndedInstanceHasNoSuccessor(t *testing.T) {
 	w.starve(at, id, 0.9)
 	w.Run(6 * time.Second)
 	for _, k := range at.tasks {
-		w.endTask(at, k, wire.Exit{At: w.Now})
+		w.machines.endTask(at, k, wire.Exit{At: w.Now})
 	}
 	w.Run(time.Minute)
 	if i := w.only(t, "shop"); i.State != skerry.Terminated {

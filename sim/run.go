@@ -202,12 +202,12 @@ func (r *run) act(a Action) {
 	case "block", "open":
 		for dir, name := range []string{"up", "down"} {
 			if d := a.Args["dir"]; d == name || d != "up" && d != "down" {
-				r.w.block(n, dir, a.Verb == "block")
+				r.w.net.block(n, dir, a.Verb == "block")
 			}
 		}
 		n.alone = a.Args["dir"] == "alone" && a.Verb == "block"
 	case "reset":
-		r.w.reset(n)
+		r.w.net.reset(n)
 	case "slow":
 		l := n.line
 		l.delay, l.jitter, l.loss = 0, 0, 0
@@ -375,8 +375,8 @@ func (r *run) settle() time.Duration {
 		}
 		if n.line != nil {
 			n.line.delay, n.line.jitter, n.line.loss = 0, 0, 0
-			w.block(n, upward, false)
-			w.block(n, downward, false)
+			w.net.block(n, upward, false)
+			w.net.block(n, downward, false)
 		}
 	}
 	for _, n := range nodes {

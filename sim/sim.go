@@ -44,7 +44,6 @@ type World struct {
 	cut    map[string]bool
 	epoch  map[string]uint64 // of a link; frames of an older connection are lost
 	linked map[string]bool   // links that are up
-	tap    func(from, to *Node, msg wire.Message)
 
 	// steps counts what has happened so far: every message, tick and arrival.
 	steps int
@@ -53,18 +52,31 @@ type World struct {
 	// net, if not nil, has links that take time, break and come back by themselves; else a test makes and breaks them.
 	net *network
 	// guard, if not nil, watches that nothing is lost.
-	guard *checker
-	// wrap, if not nil, puts something around the cores, so that a test can plant a mistake.
+	guard    *checker
+	machines machines
+	hooks
+	settings
+}
+
+// hooks are put in by tests; nil: there is none.
+type hooks struct {
+	// tap is told of every message between nodes without a network.
+	tap func(from, to *Node, msg wire.Message)
+	// wrap puts something around the cores, so that a test can plant a mistake.
 	wrap func(n *Node, c core) core
-	// drive, if not nil, puts something around the engine that drives a core, for the same reason.
+	// drive puts something around the engine that drives a core, for the same reason.
 	drive func(n *Node, e engine) engine
-	// boast, if not nil, changes what workers tell of their machines.
+	// boast changes what workers tell of their machines.
 	boast func(f *wire.WorkerFacts)
-	// lostAfter is when the root gives up a site, from its next start on; 0: after its default.
+}
+
+// settings hold from a node's next start on.
+type settings struct {
+	// lostAfter is when the root gives up a site; 0: after its default.
 	lostAfter time.Duration
-	// amendments says what the root adopts, from its next start on.
+	// amendments says what the root adopts.
 	amendments string
-	// reportFixed is the interval of workers' reports, from their next start on; 0: it adapts.
+	// reportFixed is the interval of workers' reports; 0: it adapts.
 	reportFixed time.Duration
 	// quiet worlds keep no events.
 	quiet bool
@@ -196,6 +208,7 @@ func (e *events) Pop() any     { o := *e; n := len(o) - 1; x := o[n]; *e = o[:n]
 func New(seed uint64) *World {
 	w := &World{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Clusters: map[string]*Node{}, Workers: map[string]*Node{},
 		Latency: time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, cut: map[string]bool{}, linked: map[string]bool{}, epoch: map[string]uint64{}}
+	w.machines = machines{w}
 	w.Root = w.node("root", func() core {
 		return root.New(root.Options{Incarnation: skerry.Incarnation("r" + strconv.Itoa(1+w.Root.repairs)), Epoch: 1, Seed: w.bytes(), LostAfter: w.lostAfter, Amendments: w.amendments})
 	}, func(c core, now time.Time) wire.Effects { return c.(*root.Core).Start(now) },
@@ -234,7 +247,7 @@ func (w *World) AddCluster(name string) *Node {
 	w.Clusters[name] = n
 	w.Boot(n)
 	if w.net != nil {
-		w.wire(n)
+		w.net.wire(n)
 	} else {
 		w.Connect(n)
 	}
@@ -277,7 +290,7 @@ func (w *World) addWorker(site, name, carrier string, facts wire.WorkerFacts) *N
 	w.Boot(n)
 	w.Do(n, worker.Facts{Facts: w.machineOf(n)})
 	if w.net != nil {
-		w.wire(n)
+		w.net.wire(n)
 	} else {
 		w.Connect(n)
 	}
@@ -505,7 +518,7 @@ func (w *World) deliver(n *Node, s wire.Outgoing) {
 		return
 	}
 	if w.net != nil {
-		w.transmit(link, to == link, msg)
+		w.net.transmit(link, to == link, msg)
 		return
 	}
 	epoch := w.epoch[link.Name]
