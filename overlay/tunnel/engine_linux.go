@@ -52,26 +52,46 @@ type Engine struct {
 	hellos chan hello  // handshake messages
 	calls  chan func() // Set and Status
 	events chan Event
-	done   chan struct{}
-	ended  chan struct{}
-	once   sync.Once
+	lifetime
 
 	// The rest is the loop's.
-	conf     Config
+	conf   Config
+	relays map[string]*relayClient
+	tx     *sender
+	handshaking
+	inputs
+	probing
+}
+
+// lifetime is how an engine ends, once.
+type lifetime struct {
+	done  chan struct{}
+	ended chan struct{}
+	once  sync.Once
+}
+
+// handshaking is who this end is, whom it knows, and the handshakes that go on (keys_linux.go).
+type handshaking struct {
 	id       identity
 	keys     map[wire.OverlayKey]*peer
 	attempts map[uint32]*peer
-	relays   map[string]*relayClient
 	gate     gate
 	stamp    uint64
-	tx       *sender
-	tapIO    *tapReader
-	tap      string // its name
-	udpIO    *udpReader
-	watch    *addressWatch
-	locals   []netip.AddrPort
-	from     []netip.Addr // of what is sent: see sources
-	number   uint32       // of the last ping
+}
+
+// inputs are the readers that hand the loop what comes from outside.
+type inputs struct {
+	tapIO *tapReader
+	tap   string // its name
+	udpIO *udpReader
+	watch *addressWatch
+}
+
+// probing is where this end can be reached, and the pings by which it looks for paths (paths_linux.go).
+type probing struct {
+	locals []netip.AddrPort
+	from   []netip.Addr // of what is sent: see sources
+	number uint32       // of the last ping
 }
 
 // counters of what became of datagrams and frames.
@@ -111,8 +131,9 @@ func New(o Options) *Engine {
 	e := &Engine{
 		log: o.Log, timing: o.Timing.filled(), aes: hasAES() && !o.NoAES, start: time.Now(),
 		inbox: make(chan func(), 256), hellos: make(chan hello, 64), calls: make(chan func()), events: make(chan Event, eventRoom),
-		done: make(chan struct{}), ended: make(chan struct{}),
-		keys: map[wire.OverlayKey]*peer{}, attempts: map[uint32]*peer{}, relays: map[string]*relayClient{},
+		lifetime:    lifetime{done: make(chan struct{}), ended: make(chan struct{})},
+		handshaking: handshaking{keys: map[wire.OverlayKey]*peer{}, attempts: map[uint32]*peer{}},
+		relays:      map[string]*relayClient{},
 	}
 	e.peers.Store(&map[wire.PeerID]*peer{})
 	e.sessions.Store(&map[uint32]*session{})
@@ -275,7 +296,7 @@ func (e *Engine) set(conf Config, id identity) error {
 			p = nil
 		}
 		if p == nil {
-			p = &peer{id: pc.ID, key: pc.Key, cands: map[pathKey]*candidate{}, reason: "not used"}
+			p = &peer{id: pc.ID, key: pc.Key, search: search{cands: map[pathKey]*candidate{}}, reason: "not used"}
 		}
 		p.conf.Store(&pc)
 		keys[pc.Key], ids[pc.ID] = p, p

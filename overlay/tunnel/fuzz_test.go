@@ -76,7 +76,7 @@ func FuzzDatagram(f *testing.F) {
 	f.Add([]byte{16, 0, 0}, 1)
 	e := New(Options{})
 	f.Cleanup(func() { e.Close() })
-	p := &peer{id: 3, cands: map[pathKey]*candidate{}}
+	p := &peer{id: 3, search: search{cands: map[pathKey]*candidate{}}}
 	p.conf.Store(&Peer{ID: 3, Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}})
 	sb.peer = p
 	e.sessions.Store(&map[uint32]*session{sb.local: sb})

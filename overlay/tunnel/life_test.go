@@ -397,7 +397,7 @@ func TestClockSetBack(t *testing.T) {
 	must(t, err)
 	must(t, e.call(func() {
 		e.id = id
-		p := &peer{id: 2, key: them.public, cands: map[pathKey]*candidate{}}
+		p := &peer{id: 2, key: them.public, search: search{cands: map[pathKey]*candidate{}}}
 		p.conf.Store(&Peer{ID: 2, Key: them.public})
 		e.keys[them.public] = p
 		from := origin{addr: at("192.0.2.1:9")[0]}

@@ -35,25 +35,34 @@ type peer struct {
 
 	// The rest is the loop's.
 	sessions  []*session // the newest first; all receive
-	attempt   *attempt
-	tries     int // of the handshake that goes on
-	nextTry   time.Duration
-	tryUntil  time.Duration
-	cookie    []byte
-	cookieAt  time.Duration
-	stamp     uint64        // of the last initiation taken
-	answered  time.Duration // when an initiation with a stamp from the past was last answered
-	handshake time.Time     // of the last one, for people
-	gone      bool          // no longer configured
-	later     []control     // to be told when there is a session
+	handshake time.Time  // of the last one, for people
+	gone      bool       // no longer configured
+	later     []control  // to be told when there is a session
+	reason    string
+	negotiation
+	search
+}
 
+// negotiation is the handshake with a peer (keys_linux.go).
+type negotiation struct {
+	attempt  *attempt
+	tries    int // of the handshake that goes on
+	nextTry  time.Duration
+	tryUntil time.Duration
+	cookie   []byte
+	cookieAt time.Duration
+	stamp    uint64        // of the last initiation taken
+	answered time.Duration // when an initiation with a stamp from the past was last answered
+	nudgedAt time.Duration // when something without a session came from its address
+}
+
+// search is the looking for a path to a peer (paths_linux.go).
+type search struct {
 	cands      map[pathKey]*candidate
 	punchUntil time.Duration // quick pings until then
 	nextPunch  time.Duration
 	toldAt     time.Duration // when the peer was last told our candidates
-	nudgedAt   time.Duration // when something without a session came from its address
 	loss       float64
-	reason     string
 }
 
 // pathKey tells paths apart.

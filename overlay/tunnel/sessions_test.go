@@ -108,7 +108,7 @@ func TestLateConfirmation(t *testing.T) {
 	must(t, err)
 	must(t, e.call(func() {
 		e.id = id
-		p := &peer{id: 2, key: them.public, cands: map[pathKey]*candidate{}}
+		p := &peer{id: 2, key: them.public, search: search{cands: map[pathKey]*candidate{}}}
 		p.conf.Store(&Peer{ID: 2, Key: them.public})
 		e.keys[them.public] = p
 		m, _, err := them.initiate(id.public, 5, 1, true)
@@ -155,7 +155,7 @@ func TestOneEndRenews(t *testing.T) {
 			now := time.Hour
 			s := &session{local: 1, initiator: initiator, made: now - age}
 			s.confirmed.Store(true)
-			p := &peer{id: 2, key: ids[1-end].public, cands: map[pathKey]*candidate{}, sessions: []*session{s}}
+			p := &peer{id: 2, key: ids[1-end].public, search: search{cands: map[pathKey]*candidate{}}, sessions: []*session{s}}
 			p.conf.Store(&Peer{})
 			p.send.Store(s)
 			p.dataRx.Store(int64(now))
