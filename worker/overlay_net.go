@@ -89,11 +89,8 @@ const (
 // of the machine are told of it as a whole.
 type overlayNet struct {
 	Overlay
-	log          *slog.Logger
-	place        func() (*spec.Coordinate, *spec.Location)
-	post         func(msg any) // to the core
-	facts        func()        // tells them anew
-	nudgeIngress func()        // nudges the ingress; nil: there is none
+	log *slog.Logger
+	overlayUses
 
 	setting sync.Mutex // held while parts are told; taken before mu
 	told    overlay.Config
@@ -101,26 +98,39 @@ type overlayNet struct {
 	linked  *wireguard.Config // nil: not told yet
 	naming
 
-	mu      sync.Mutex
-	ends    []netip.AddrPort // where peers reach the tunnel, as it said last
-	address netip.Addr       // at which others reach this machine; plain datagrams come in there
+	mu sync.Mutex
+	reachable
 	node    *wire.OverlayNode
 	nets    map[skerry.AppKey]*wire.AppNetwork
 	routes  map[skerry.ServiceKey]*wire.Route
 	peers   map[wire.PeerID]*wire.OverlayPeer
 	insts   map[skerry.InstanceID]joined
 	wanted  map[skerry.ServiceKey]time.Time
-	asked   []skerry.ServiceKey      // what the cluster was asked for last
-	dead    map[netip.Addr]time.Time // instances that are gone, whatever routes say
-	gone    []netip.Addr             // flows to these are to be reset
-	noPath  map[wire.PeerID]bool
-	direct  map[wire.PeerID]netip.Addr          // where the tunnel reaches peers without a relay, as it said last
-	seen    netip.AddrPort                      // where relays see the port of WireGuard, as it said last
-	up      map[wire.PeerID]bool                // peers that are reached by WireGuard
+	asked   []skerry.ServiceKey                 // what the cluster was asked for last
+	dead    map[netip.Addr]time.Time            // instances that are gone, whatever routes say
+	gone    []netip.Addr                        // flows to these are to be reset
 	waiters map[skerry.ServiceKey]chan struct{} // closed when the route is here
 
 	changed chan struct{} // capacity 1
 	doubted chan struct{} // capacity 1: the way out may be another one
+}
+
+// overlayUses is what the overlay asks its worker for, and tells it.
+type overlayUses struct {
+	place        func() (*spec.Coordinate, *spec.Location)
+	post         func(msg any) // to the core
+	facts        func()        // tells them anew
+	nudgeIngress func()        // nudges the ingress; nil: there is none
+}
+
+// reachable is where peers reach this worker, and it reaches them, as the data plane said last.
+type reachable struct {
+	ends    []netip.AddrPort           // where peers reach the tunnel
+	address netip.Addr                 // at which others reach this machine; plain datagrams come in there
+	seen    netip.AddrPort             // where relays see the port of WireGuard
+	direct  map[wire.PeerID]netip.Addr // where the tunnel reaches peers without a relay
+	up      map[wire.PeerID]bool       // peers that are reached by WireGuard
+	noPath  map[wire.PeerID]bool
 }
 
 // joined is an instance with its attachment.
@@ -136,7 +146,7 @@ func newOverlayNet(o Overlay, log *slog.Logger) *overlayNet {
 	return &overlayNet{Overlay: o, naming: naming{sockets: newSockets(o.Tunnel, log)}, log: log, nets: map[skerry.AppKey]*wire.AppNetwork{},
 		routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
 		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{},
-		noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{},
+		reachable: reachable{noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{}},
 		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }
 
