@@ -114,7 +114,7 @@ func (s *Server) act(action any) {
 			x.probes = cancel
 		})
 		for _, k := range a.Kinds {
-			work.Go(func() { _ = s.caught(func() { s.probe(pctx, a, k) }) })
+			work.Go(func() { _ = s.caught(func() { s.prober.probe(pctx, a, k) }) })
 		}
 	case core.ProbeOff:
 		s.activity(a.ID, func(x *activity) {

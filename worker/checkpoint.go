@@ -62,12 +62,12 @@ func checkpointer(ctx context.Context, d runtime.Driver) (runtime.Checkpointer, 
 
 // serveCheckpoint writes the state of an instance, ends it, and answers with all that another worker needs to go on,
 // for that worker alone to read.
-func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+func (q requests) serveCheckpoint(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	m := core.LeaveLocal{ID: id}
 	if err := json.Unmarshal([]byte(r.URL.Query().Get("for")), &m.For); err != nil {
 		return skerry.Errorf(skerry.CodeInvalid, "it is not said for which copy: %v", err)
 	}
-	v, err := s.Role.Do(r.Context(), m)
+	v, err := q.Role.Do(r.Context(), m)
 	if err != nil {
 		return err
 	}
@@ -75,16 +75,16 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 	// From here on what happens to the request is not what happens to the instance.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), dumpTime)
 	defer cancel()
-	dir := filepath.Join(s.instanceDir(id), checkpointDir)
+	dir := filepath.Join(q.instanceDir(id), checkpointDir)
 	to, err := age.ParseX25519Recipient(answer.Recipient)
 	if err == nil {
-		err = s.dump(ctx, answer.Handle, dir)
+		err = q.dump(ctx, answer.Handle, dir)
 	}
 	left := core.Left{ID: id}
 	if err != nil {
 		left.Err = err.Error()
 	}
-	if _, e := s.Role.Do(ctx, left); e != nil {
+	if _, e := q.Role.Do(ctx, left); e != nil {
 		return e
 	}
 	if err != nil {
@@ -95,18 +95,18 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request, id sker
 	if err != nil {
 		return err
 	}
-	args := []string{"-C", s.instanceDir(id), "--xattrs", "--xattrs-include=*", "--numeric-owner", "--sparse", "-cf", "-"}
-	cmd := exec.CommandContext(ctx, "tar", append(args, checkpointDirs(s.instanceDir(id))...)...)
+	args := []string{"-C", q.instanceDir(id), "--xattrs", "--xattrs-include=*", "--numeric-owner", "--sparse", "-cf", "-"}
+	cmd := exec.CommandContext(ctx, "tar", append(args, checkpointDirs(q.instanceDir(id))...)...)
 	var why bytes.Buffer
 	cmd.Stdout, cmd.Stderr = sealed, &why
 	if err = cmd.Run(); err == nil {
 		err = sealed.Close()
 	}
 	if err != nil {
-		s.opt.Log.Warn("send the state of an instance", "instance", string(id), "err", err, "output", why.String())
+		q.opt.Log.Warn("send the state of an instance", "instance", string(id), "err", err, "output", why.String())
 		panic(http.ErrAbortHandler) // a cut answer is no whole one: the seal is missing as well
 	}
-	s.Post(core.Sent{ID: id})
+	q.Post(core.Sent{ID: id})
 	return nil
 }
 

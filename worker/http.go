@@ -23,39 +23,43 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
+// requests answers what a worker is asked over its link, and by nobody else.
+type requests struct{ *Server }
+
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats,
 // and about round trips: /measure, of other workers: /reach, by which ways they are reached: /overlay, and snapshots of
 // local volumes: /snapshots.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
+	q := requests{s}
 	var err error
 	switch {
 	case r.URL.Path == "/reach" && r.Method == http.MethodGet:
-		err = s.serveReach(w, r)
+		err = q.serveReach(w, r)
 	case r.URL.Path == "/measure" && r.Method == http.MethodGet:
-		err = s.serveMeasure(w, r)
+		err = q.serveMeasure(w, r)
 	case r.URL.Path == "/overlay" && r.Method == http.MethodGet:
 		w.Header().Set("Content-Type", "application/json")
 		err = json.NewEncoder(w).Encode(overlayView(s.Overlay(r.Context())))
 	case r.URL.Path == "/clients" && r.Method == http.MethodGet:
-		err = s.serveClients(w, r)
+		err = q.serveClients(w, r)
 	case strings.HasPrefix(r.URL.Path, "/snapshots/"):
 		err = serveSnapshots(s, w, r)
 	case !ok || id == "":
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	case what == "logs":
-		err = s.serveLogs(w, r, skerry.InstanceID(id))
+		err = q.serveLogs(w, r, skerry.InstanceID(id))
 	case what == "exec":
-		err = s.serveExec(w, r, skerry.InstanceID(id))
+		err = q.serveExec(w, r, skerry.InstanceID(id))
 	case what == "portforward":
-		err = s.serveForward(w, r, skerry.InstanceID(id))
+		err = q.serveForward(w, r, skerry.InstanceID(id))
 	case what == "metrics":
-		err = s.serveMetrics(w, r, skerry.InstanceID(id))
+		err = q.serveMetrics(w, r, skerry.InstanceID(id))
 	case what == "checkpoint" && r.Method == http.MethodGet:
-		err = s.serveCheckpoint(w, r, skerry.InstanceID(id))
+		err = q.serveCheckpoint(w, r, skerry.InstanceID(id))
 	case what == "stats":
-		err = s.serveStats(w, r, skerry.InstanceID(id))
+		err = q.serveStats(w, r, skerry.InstanceID(id))
 	default:
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	}
@@ -65,7 +69,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // find gives the driver of a container of an instance, and its handle, which of gives; nil: of the attempt that runs.
-func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
+func (q requests) find(ctx context.Context, id skerry.InstanceID, name string,
 	of func(c *core.Core, id skerry.InstanceID, name string) json.RawMessage) (runtime.Driver, runtime.Handle, error) {
 	if name == "" {
 		name = spec.MainContainer
@@ -73,7 +77,7 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
 	var handle json.RawMessage
 	var assigned spec.Assignment
 	var ok bool
-	if err := s.Role.View(ctx, func(c loop.Core) {
+	if err := q.Role.View(ctx, func(c loop.Core) {
 		if assigned, handle, _, ok = c.(*core.Core).Assignment(id, name); of != nil {
 			handle = of(c.(*core.Core), id, name)
 		}
@@ -91,7 +95,7 @@ func (s *Server) find(ctx context.Context, id skerry.InstanceID, name string,
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet", name, id).
 			WithHint("`skerry describe instance %s` shows its progress", id)
 	}
-	return s.driverOf(handle)
+	return q.driverOf(handle)
 }
 
 func containerNames(s *spec.ServiceSpec) []string {
@@ -105,9 +109,9 @@ func containerNames(s *spec.ServiceSpec) []string {
 }
 
 // serveLogs answers with one JSON object a line: time, stream, line.
-func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+func (q requests) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	query := r.URL.Query()
-	driver, handle, err := s.find(r.Context(), id, query.Get("container"), core.LastLog)
+	driver, handle, err := q.find(r.Context(), id, query.Get("container"), core.LastLog)
 	if err != nil {
 		return err
 	}
@@ -172,9 +176,9 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.Ins
 }
 
 // serveExec runs a command over an upgraded connection; see package execstream.
-func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+func (q requests) serveExec(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	query := r.URL.Query()
-	driver, handle, err := s.find(r.Context(), id, query.Get("container"), nil)
+	driver, handle, err := q.find(r.Context(), id, query.Get("container"), nil)
 	if err != nil {
 		return err
 	}
@@ -185,7 +189,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 	if len(query["command"]) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "a command is missing")
 	}
-	if err := s.mayBe(r.Context(), id, driver.Name(), query.Get("user")); err != nil {
+	if err := q.mayBe(r.Context(), id, driver.Name(), query.Get("user")); err != nil {
 		return err
 	}
 	conn, buf, err := execstream.Accept(w, r, execstream.ProtoExec)
@@ -193,7 +197,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 		return nil // it was answered
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithCancel(s.lifetime())
+	ctx, cancel := context.WithCancel(q.lifetime())
 	defer cancel()
 	ec := execstream.New(execstream.Joined{Conn: conn, R: buf})
 	spec := runtime.ExecSpec{Args: query["command"], User: query.Get("user"), TTY: query.Get("tty") == "true",
@@ -218,12 +222,12 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, id skerry.Ins
 }
 
 // mayBe refuses that a command runs as somebody of the host, where an instance of its organisation would not.
-func (s *Server) mayBe(ctx context.Context, id skerry.InstanceID, driver, user string) error {
+func (q requests) mayBe(ctx context.Context, id skerry.InstanceID, driver, user string) error {
 	if user == "" || driver != spec.RuntimeNative {
 		return nil
 	}
 	var a spec.Assignment
-	if err := s.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*core.Core).Assignment(id, spec.MainContainer) }); err != nil {
+	if err := q.Role.View(ctx, func(c loop.Core) { a, _, _, _ = c.(*core.Core).Assignment(id, spec.MainContainer) }); err != nil {
 		return err
 	}
 	if !bounded(&a) {
@@ -292,12 +296,12 @@ func (s *Server) lifetime() context.Context {
 }
 
 // serveForward joins an upgraded connection to a port of the instance.
-func (s *Server) serveForward(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+func (q requests) serveForward(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	port, err := strconv.Atoi(r.URL.Query().Get("port"))
 	if err != nil || port < 1 || port > 65535 {
 		return skerry.Errorf(skerry.CodeInvalid, "port %q is not a port", r.URL.Query().Get("port"))
 	}
-	to, err := s.dialInstance(r.Context(), id, port)
+	to, err := q.dialInstance(r.Context(), id, port)
 	if _, ok := errors.AsType[*skerry.Error](err); ok {
 		return err
 	}
@@ -311,7 +315,7 @@ func (s *Server) serveForward(w http.ResponseWriter, r *http.Request, id skerry.
 		return nil
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(s.lifetime(), func() { conn.Close(); to.Close() })
+	stop := context.AfterFunc(q.lifetime(), func() { conn.Close(); to.Close() })
 	defer stop()
 	done := make(chan struct{}, 2)
 	go func() {
@@ -331,8 +335,8 @@ func (s *Server) serveForward(w http.ResponseWriter, r *http.Request, id skerry.
 	return nil
 }
 
-func (s *Server) serveStats(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
-	all, err := s.Stats(r.Context())
+func (q requests) serveStats(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	all, err := q.Stats(r.Context())
 	if err != nil {
 		return err
 	}

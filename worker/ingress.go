@@ -418,9 +418,9 @@ func (e *workerIngress) dial(ctx context.Context, network wire.NetworkID, to net
 }
 
 // serveClients answers with the addresses of clients of the ingress that are in a network.
-func (s *Server) serveClients(w http.ResponseWriter, r *http.Request) error {
+func (q requests) serveClients(w http.ResponseWriter, r *http.Request) error {
 	out := []netip.Addr{}
-	if e := s.workerIngress.Load(); e != nil {
+	if e := q.workerIngress.Load(); e != nil {
 		for _, text := range r.URL.Query()["net"] {
 			p, err := netip.ParsePrefix(text)
 			if err != nil {

@@ -356,7 +356,7 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		if bandwidth > 0 {
 			q.Network = min(1, float64(d.network)/span.Seconds()/float64(bandwidth))
 		}
-		q.ProbeMs = s.probeTime(id)
+		q.ProbeMs = s.prober.probeTime(id)
 		u.Instances[id] = q
 	}
 	busy, total := s.usage.files.cpuTimes()
@@ -379,36 +379,6 @@ func (s *Server) bandwidth() skerry.Bytes {
 		in, out = max(in, link), max(out, link)
 	}
 	return in + out
-}
-
-// probed notes how long a readiness probe took that passed.
-func (s *Server) probed(id skerry.InstanceID, took time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.probes == nil {
-		s.probes = map[skerry.InstanceID]probeTimes{}
-	}
-	p := s.probes[id]
-	p.sum, p.n = p.sum+took, p.n+1
-	s.probes[id] = p
-}
-
-// probeTimes sums the readiness probes of an instance since the last report.
-type probeTimes struct {
-	sum time.Duration
-	n   int
-}
-
-// probeTime gives the mean of an instance's readiness probes since the last call, in milliseconds, or 0.
-func (s *Server) probeTime(id skerry.InstanceID) float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.probes[id]
-	delete(s.probes, id)
-	if p.n == 0 {
-		return 0
-	}
-	return float64(p.sum.Microseconds()) / 1000 / float64(p.n)
 }
 
 // mountMemory mounts a tmpfs, unless it is there.

@@ -38,7 +38,7 @@ const (
 )
 
 // serveMeasure answers with the round trips to the targets in the order of the question, in milliseconds; 0 is no answer.
-func (s *Server) serveMeasure(w http.ResponseWriter, r *http.Request) error {
+func (q requests) serveMeasure(w http.ResponseWriter, r *http.Request) error {
 	targets := r.URL.Query()["target"]
 	if len(targets) == 0 || len(targets) > spec.MaxUsers {
 		return skerry.Errorf(skerry.CodeInvalid, "%d targets; 1 to %d can be measured", len(targets), spec.MaxUsers)
@@ -61,8 +61,8 @@ func (s *Server) serveMeasure(w http.ResponseWriter, r *http.Request) error {
 	for i, t := range list {
 		wg.Go(func() {
 			select {
-			case s.measuring <- struct{}{}:
-				defer func() { <-s.measuring }()
+			case q.measuring <- struct{}{}:
+				defer func() { <-q.measuring }()
 				out[i] = roundTrip(ctx, t.addr, t.port)
 			case <-ctx.Done():
 			}

@@ -30,10 +30,10 @@ const (
 )
 
 // serveMetrics fetches what an instance offers at the port and path of its service's metrics.
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+func (q requests) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	var m *spec.Metrics
 	found := false
-	err := s.Role.View(r.Context(), func(c loop.Core) {
+	err := q.Role.View(r.Context(), func(c loop.Core) {
 		if v, ok := core.ViewOf(c.(*core.Core), id); ok {
 			m, found = v.Assignment().Spec.Metrics, true
 		}
@@ -59,7 +59,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry.
 	req.Header.Set("Accept", "text/plain")
 	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 		error) {
-		return s.dialInstance(ctx, id, m.Port)
+		return q.dialInstance(ctx, id, m.Port)
 	}}
 	res, err := (&http.Client{Transport: t, CheckRedirect: func(*http.Request,
 		[]*http.Request) error {

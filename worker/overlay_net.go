@@ -147,7 +147,7 @@ func newOverlayNet(o Overlay, log *slog.Logger) *overlayNet {
 		routes: map[skerry.ServiceKey]*wire.Route{}, peers: map[wire.PeerID]*wire.OverlayPeer{},
 		insts: map[skerry.InstanceID]joined{}, wanted: map[skerry.ServiceKey]time.Time{}, dead: map[netip.Addr]time.Time{},
 		reachable: reachable{noPath: map[wire.PeerID]bool{}, direct: map[wire.PeerID]netip.Addr{}},
-		waiters: map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
+		waiters:   map[skerry.ServiceKey]chan struct{}{}, changed: make(chan struct{}, 1), doubted: make(chan struct{}, 1)}
 }
 
 // nudge has parts told soon.

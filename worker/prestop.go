@@ -57,9 +57,9 @@ func doHook(ctx context.Context, server *Server, stop core.StopContainer) error 
 	at := core.ProbeOn{A: spec.Assignment{ID: stop.ID}, Address: stop.Address, Handle: stop.Handle}
 	switch hook := stop.PreStop; {
 	case hook.Exec != nil:
-		return server.probeExec(ctx, hook.Exec, at)
+		return server.prober.probeExec(ctx, hook.Exec, at)
 	case hook.HTTP != nil:
-		return server.probeHTTP(ctx, hook.HTTP, at)
+		return server.prober.probeHTTP(ctx, hook.HTTP, at)
 	default:
 		timer := time.NewTimer(time.Duration(hook.Sleep))
 		defer timer.Stop()

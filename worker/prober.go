@@ -4,15 +4,18 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/printed"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -22,8 +25,18 @@ import (
 // minProbe is the least time between tries, whatever a manifest says: what probes cost is the worker's, and nobody's limit bounds it.
 const minProbe = 100 * time.Millisecond
 
+// prober tries the probes of instances, and remembers how long they took.
+type prober struct {
+	dial     func(ctx context.Context, id skerry.InstanceID, port int) (net.Conn, error)
+	driverOf func(handle json.RawMessage) (runtime.Driver, runtime.Handle, error)
+	post     func(msg any) // to the core
+
+	mu     sync.Mutex
+	passed map[skerry.InstanceID]probeTimes
+}
+
 // probe tries one kind of probe of an instance again and again and tells the core each result, until ctx ends.
-func (s *Server) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind) {
+func (pr *prober) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind) {
 	p := core.ProbeOf(&a.A.Spec, kind)
 	if p == nil {
 		return
@@ -39,10 +52,10 @@ func (s *Server) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind)
 		}
 		tctx, cancel := context.WithTimeout(ctx, time.Duration(p.Timeout))
 		begin := time.Now()
-		err := s.try(tctx, p, a)
+		err := pr.try(tctx, p, a)
 		cancel()
 		if err == nil && kind == core.Readiness {
-			s.probed(a.A.ID, time.Since(begin))
+			pr.probed(a.A.ID, time.Since(begin))
 		}
 		if ctx.Err() != nil {
 			return
@@ -51,7 +64,7 @@ func (s *Server) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind)
 		if err != nil {
 			m.Text = err.Error()
 		}
-		s.Post(m)
+		pr.post(m)
 		wait, early = nextTry(time.Duration(p.Interval), early, err != nil && kind != core.Liveness)
 	}
 }
@@ -66,18 +79,18 @@ func nextTry(interval, early time.Duration, soon bool) (wait, nextEarly time.Dur
 	return wait, time.Second
 }
 
-func (s *Server) try(ctx context.Context, p *spec.Probe, a core.ProbeOn) error {
+func (pr *prober) try(ctx context.Context, p *spec.Probe, a core.ProbeOn) error {
 	switch {
 	case p.HTTP != nil:
-		return s.probeHTTP(ctx, p.HTTP, a)
+		return pr.probeHTTP(ctx, p.HTTP, a)
 	case p.TCP != nil:
-		c, err := s.dialInstance(ctx, a.A.ID, p.TCP.Port)
+		c, err := pr.dial(ctx, a.A.ID, p.TCP.Port)
 		if err == nil {
 			c.Close()
 		}
 		return err
 	case p.Exec != nil:
-		return s.probeExec(ctx, p.Exec, a)
+		return pr.probeExec(ctx, p.Exec, a)
 	}
 	return fmt.Errorf("the probe has no check")
 }
@@ -90,7 +103,7 @@ func address(a string) string {
 	return a
 }
 
-func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.ProbeOn) error {
+func (pr *prober) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.ProbeOn) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address(a.Address), strconv.Itoa(p.Port))+p.Path,
 		nil)
 	if err != nil {
@@ -104,7 +117,7 @@ func (s *Server) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.ProbeO
 	}
 	client := http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.dialInstance(ctx, a.A.ID, p.Port)
+			return pr.dial(ctx, a.A.ID, p.Port)
 		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -143,8 +156,8 @@ func firstLine(answer string) string {
 	return ""
 }
 
-func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeOn) error {
-	d, h, err := s.driverOf(a.Handle)
+func (pr *prober) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeOn) error {
+	d, h, err := pr.driverOf(a.Handle)
 	if err != nil {
 		return err
 	}
@@ -161,4 +174,31 @@ func (s *Server) probeExec(ctx context.Context, p *spec.ExecProbe, a core.ProbeO
 		return fmt.Errorf("status %d: %s", code, firstLine(out.String()))
 	}
 	return nil
+}
+
+// probed notes how long a readiness probe took that passed.
+func (pr *prober) probed(id skerry.InstanceID, took time.Duration) {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	p := pr.passed[id]
+	p.sum, p.n = p.sum+took, p.n+1
+	pr.passed[id] = p
+}
+
+// probeTimes sums the readiness probes of an instance since the last report.
+type probeTimes struct {
+	sum time.Duration
+	n   int
+}
+
+// probeTime gives the mean of an instance's readiness probes since the last call, in milliseconds, or 0.
+func (pr *prober) probeTime(id skerry.InstanceID) float64 {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	p := pr.passed[id]
+	delete(pr.passed, id)
+	if p.n == 0 {
+		return 0
+	}
+	return float64(p.sum.Microseconds()) / 1000 / float64(p.n)
 }

@@ -112,11 +112,11 @@ type Server struct {
 	journal       *journal.Journal
 	net           *attachments
 	endpoints     *endpoints
+	prober        *prober
 	overlayNet    *overlayNet                   // nil: no overlay
 	workerIngress atomic.Pointer[workerIngress] // nil: no ingress
 	up            atomic.Pointer[tier.Up]
 	source        atomic.Pointer[artifact.Source]
-	started       time.Time
 	usage         usage
 	arrivals      arrivals
 	rtt           *roundtrip.Meter // nil: does not measure
@@ -134,7 +134,6 @@ type Server struct {
 	order  *wire.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
 	disk   diskShares
-	probes map[skerry.InstanceID]probeTimes
 	doubts doubts
 	work   atomic.Pointer[tier.Work] // nil before the first
 }
@@ -152,8 +151,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		opt.MinFree = 64 * skerry.MiB
 	}
 	server := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal),
-		started: time.Now(),
-		active:  map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
+		active: map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
 		endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1),
 		measuring: make(chan struct{}, measuringAtOnce)}
 	var err error
@@ -165,6 +163,8 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		server.drivers[d.Name()] = d
 	}
 	server.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
+	server.prober = &prober{dial: server.dialInstance, driverOf: server.driverOf, post: func(m any) { server.Post(m) },
+		passed: map[skerry.InstanceID]probeTimes{}}
 	server.attach = &attachables{opt: opt.Attach}
 	server.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
 	server.users.held = func() []uint32 { return heldUsers(server) }

@@ -20,7 +20,7 @@ const longestWitness = time.Minute
 // serveReach answers whether this worker reaches another one: GET /reach?target=HOST:PORT&peer=NUMBER&wait=DURATION
 // gives true or false. It is asked for a round trip at target, and for a sign of life by the overlay, which gets
 // through where its address does not; either may be missing.
-func (s *Server) serveReach(w http.ResponseWriter, r *http.Request) error {
+func (q requests) serveReach(w http.ResponseWriter, r *http.Request) error {
 	var target netip.AddrPort
 	if text := r.FormValue("target"); text != "" {
 		var err error
@@ -40,15 +40,15 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || wait <= 0 || wait > longestWitness {
 		return skerry.Errorf(skerry.CodeInvalid, "%q is not a time from 0 to %s", r.FormValue("wait"), longestWitness)
 	}
-	s.mu.Lock()
-	m := s.rtt
-	s.mu.Unlock()
+	q.mu.Lock()
+	m := q.rtt
+	q.mu.Unlock()
 	tries := []func(ctx context.Context) bool{}
 	if m != nil && target.IsValid() {
 		tries = append(tries, func(ctx context.Context) bool { return m.Reach(ctx, target, wait) })
 	}
-	if s.overlayNet != nil && s.overlayNet.Tunnel != nil && peer != 0 {
-		tries = append(tries, func(ctx context.Context) bool { return s.overlayNet.hears(ctx, wire.PeerID(peer), wait) })
+	if q.overlayNet != nil && q.overlayNet.Tunnel != nil && peer != 0 {
+		tries = append(tries, func(ctx context.Context) bool { return q.overlayNet.hears(ctx, wire.PeerID(peer), wait) })
 	}
 	if len(tries) == 0 {
 		return skerry.Errorf(skerry.CodeUnsupported, "this worker has no way to ask: it measures no round trips to addresses, and is no peer of it in the overlay")

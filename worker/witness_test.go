@@ -21,7 +21,7 @@ func TestReachByTheOverlay(t *testing.T) {
 	s := &Server{overlayNet: newOverlayNet(Overlay{Device: p, Tunnel: fakeTunnel{p}, Secret: tunnel.Secret{1}, Tap: "t"}, slog.New(slog.DiscardHandler))}
 	ask := func(query string) (string, error) {
 		w := httptest.NewRecorder()
-		err := s.serveReach(w, httptest.NewRequest(http.MethodGet, "/reach?"+query, nil))
+		err := requests{s}.serveReach(w, httptest.NewRequest(http.MethodGet, "/reach?"+query, nil))
 		return strings.TrimSpace(w.Body.String()), err
 	}
 	set := func(ago time.Duration) {
