@@ -257,7 +257,7 @@ func (s *Server) startContainer(ctx context.Context, start core.StartContainer) 
 func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, attempt int, handle json.RawMessage) (e runtime.Exit,
 	h runtime.Handle, ok bool) {
 	defer panics.Catch(s.opt.Log, "watching a task")
-	d, h, err := s.driverOf(handle)
+	d, h, err := s.runtimes.of(handle)
 	if err == nil {
 		if e, err = d.Wait(ctx, h); err == nil {
 			if err := s.cpus.give(ctx, h.ID); err != nil {
@@ -276,7 +276,7 @@ func (s *Server) watch(ctx context.Context, id skerry.InstanceID, name string, a
 }
 
 func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
-	driver, handle, err := s.driverOf(a.Handle)
+	driver, handle, err := s.runtimes.of(a.Handle)
 	if err == nil {
 		s.mu.Lock()
 		s.doubts.ending(handle.ID)
@@ -300,7 +300,7 @@ func (s *Server) stopContainer(ctx context.Context, a core.StopContainer) {
 }
 
 func (s *Server) discard(ctx context.Context, handle json.RawMessage) {
-	d, h, err := s.driverOf(handle)
+	d, h, err := s.runtimes.of(handle)
 	if err == nil {
 		err = d.Remove(ctx, h)
 	}
@@ -315,7 +315,7 @@ func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 	defer cancel()
 	var errs []error
 	for _, data := range a.Handles {
-		d, h, err := s.driverOf(data)
+		d, h, err := s.runtimes.of(data)
 		if err == nil {
 			err = d.Remove(ctx, h)
 		}

@@ -119,7 +119,7 @@ func checkpointDirs(dir string) []string {
 }
 
 func (s *Server) dump(ctx context.Context, handle json.RawMessage, dir string) error {
-	d, h, err := s.driverOf(handle)
+	d, h, err := s.runtimes.of(handle)
 	if err != nil {
 		return err
 	}

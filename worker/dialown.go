@@ -43,7 +43,7 @@ func (s *Server) dialInstance(ctx context.Context, id skerry.InstanceID, port in
 		}
 		addr, svc, found = v.Address(), v.Assignment().Spec, true
 		for _, handle := range v.Running() {
-			if _, h, err := s.driverOf(handle); err == nil && h.PID > 0 {
+			if _, h, err := s.runtimes.of(handle); err == nil && h.PID > 0 {
 				tasks = append(tasks, h)
 			}
 		}

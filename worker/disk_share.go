@@ -146,7 +146,7 @@ func (d *diskShares) watch(ctx context.Context, freeNow func() (skerry.Bytes, bo
 
 // holdLayer measures what a container has on the disk, and ends it when that is too much.
 func (s *Server) holdLayer(ctx context.Context, l layer) {
-	driver, handle, err := s.driverOf(l.handle)
+	driver, handle, err := s.runtimes.of(l.handle)
 	if err != nil {
 		return
 	}

@@ -41,7 +41,8 @@ func TestLayerThatIsElsewhere(t *testing.T) {
 		{runtime.Layer{Bytes: 1, Inodes: 11}, "more than 10 files"},
 	} {
 		stopped := false
-		s := &Server{drivers: map[string]runtime.Driver{"x": elsewhere{says: c.says, stopped: &stopped}}, disk: newDiskShares()}
+		s := serverWith(map[string]runtime.Driver{"x": elsewhere{says: c.says, stopped: &stopped}})
+		s.disk = newDiskShares()
 		s.opt.Log = slog.New(slog.DiscardHandler)
 		s.holdLayer(t.Context(), layer{handle: []byte(`{"id": "a", "driver": "x"}`), most: diskuse.Use{Bytes: 1 << 20, Files: 10}})
 		if why := s.disk.over["a"]; stopped != (c.why != "") || !strings.HasPrefix(why, c.why) || stopped && why == "" {

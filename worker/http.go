@@ -95,7 +95,7 @@ func (q requests) find(ctx context.Context, id skerry.InstanceID, name string,
 		return nil, runtime.Handle{}, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet", name, id).
 			WithHint("`skerry describe instance %s` shows its progress", id)
 	}
-	return q.driverOf(handle)
+	return q.runtimes.of(handle)
 }
 
 func containerNames(s *spec.ServiceSpec) []string {

@@ -54,8 +54,8 @@ func (s *Server) facts() wire.WorkerFacts {
 		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power,
 		Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true,
 		Features: spec.AgentFeatures()}
+	f.Runtimes = s.runtimes.last()
 	s.mu.Lock()
-	f.Runtimes = slices.Clone(s.reports)
 	rtt := s.rtt
 	s.mu.Unlock()
 	var u unix.Utsname
@@ -279,7 +279,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 	}
 	out, traffic := make([]InstanceStats, 0, len(list)), s.net.stats()
 	for _, r := range list {
-		d, h, err := s.driverOf(r.handle)
+		d, h, err := s.runtimes.of(r.handle)
 		if err != nil {
 			continue
 		}

@@ -49,7 +49,7 @@ func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 		m.Err, m.Permanent = err.Error(), permanent(err)
 		return m
 	}
-	if s.drivers[m.Runtime] == nil {
+	if s.runtimes.named[m.Runtime] == nil {
 		return fail(impossible("this worker has no runtime " + m.Runtime))
 	}
 	if !assigned.Spec.Honours(m.Runtime) { // a cluster of before that knows no classes
@@ -261,7 +261,7 @@ const (
 func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.Spec, runtime.Driver, error) {
 	svc := &start.A.Spec
 	name := runtimeOf(&start.A)
-	driver := s.drivers[name]
+	driver := s.runtimes.named[name]
 	if driver == nil {
 		return runtime.Spec{}, nil, &runtime.Unsupported{Driver: name, Reason: "this worker has no such runtime"}
 	}

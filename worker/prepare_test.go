@@ -45,9 +45,16 @@ func TestConfine(t *testing.T) {
 // driverOf is one of which nothing is asked.
 type driverOf struct{ runtime.Driver }
 
+// serverWith gives a server that has drivers, and nothing else.
+func serverWith(drivers map[string]runtime.Driver) *Server {
+	s := &Server{runtimes: &runtimes{named: drivers}}
+	s.prober = &prober{driverOf: s.runtimes.of}
+	return s
+}
+
 // A cluster that knows no classes sends what asks for one to the default shim: that is refused, for it would not be kept apart as it asks.
 func TestRuntimeMustBeTheOneAskedFor(t *testing.T) {
-	s := &Server{drivers: map[string]runtime.Driver{"containerd": driverOf{}, "microvm": driverOf{}}}
+	s := serverWith(map[string]runtime.Driver{"containerd": driverOf{}, "microvm": driverOf{}})
 	for _, svc := range []spec.ServiceSpec{
 		{Runtime: "containerd", RuntimeClass: "kata"},
 		{Runtime: "containerd", Isolation: spec.IsolationHardware},

@@ -75,7 +75,7 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{})}
-				s := &Server{drivers: map[string]runtime.Driver{"oci": d}}
+				s := serverWith(map[string]runtime.Driver{"oci": d})
 				if c.end > 0 {
 					time.AfterFunc(c.end, func() { close(d.ends) })
 				}
@@ -97,11 +97,11 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 	}
 	d := &hooked{}
 	stop := core.StopContainer{PreStop: run, Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})}
-	if err := doHook(t.Context(), &Server{drivers: map[string]runtime.Driver{"oci": d}}, stop); err != nil || d.apart {
+	if err := doHook(t.Context(), serverWith(map[string]runtime.Driver{"oci": d}), stop); err != nil || d.apart {
 		// Drivers copy each from a goroutine of its own, and what a program says is kept in one buffer.
 		t.Errorf("%v; two are written to at once: %v", err, d.apart)
 	}
-	if err := doHook(t.Context(), new(Server), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
+	if err := doHook(t.Context(), serverWith(nil), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a container that cannot be found: %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func TestHookOfAnAgentThatEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &hooked{takes: 5 * time.Second, ends: make(chan struct{})}
-				s := &Server{drivers: map[string]runtime.Driver{"oci": d}}
+				s := serverWith(map[string]runtime.Driver{"oci": d})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if cut {

@@ -50,7 +50,7 @@ func (s *Server) setLimits(ctx context.Context, a core.SetLimits) {
 
 // limit gives one container its limits. What has ended needs none.
 func (s *Server) limit(ctx context.Context, l core.Limited, svc *spec.ServiceSpec, level spec.SecurityLevel) error {
-	d, h, err := s.driverOf(l.Handle)
+	d, h, err := s.runtimes.of(l.Handle)
 	if err != nil {
 		return err
 	}

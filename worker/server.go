@@ -6,15 +6,10 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,11 +99,10 @@ type ServerOptions struct {
 type Server struct {
 	*tier.Role
 	opt           ServerOptions
-	drivers       map[string]runtime.Driver
 	cpus          *processors
 	attach        *attachables
 	users         *userRanges
-	reports       []wire.RuntimeReport
+	runtimes      *runtimes
 	journal       *journal.Journal
 	net           *attachments
 	endpoints     *endpoints
@@ -150,7 +144,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if opt.MinFree == 0 {
 		opt.MinFree = 64 * skerry.MiB
 	}
-	server := &Server{Role: tier.NewRole(), opt: opt, drivers: map[string]runtime.Driver{}, journal: journal.New(opt.Journal),
+	server := &Server{Role: tier.NewRole(), opt: opt, runtimes: newRuntimes(&opt), journal: journal.New(opt.Journal),
 		active: map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
 		endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1),
 		measuring: make(chan struct{}, measuringAtOnce)}
@@ -159,11 +153,8 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	server.leases.up, server.leases.post, server.leases.log = server.up.Load, server.Post, opt.Log
-	for _, d := range opt.Drivers {
-		server.drivers[d.Name()] = d
-	}
 	server.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
-	server.prober = &prober{dial: server.dialInstance, driverOf: server.driverOf, post: func(m any) { server.Post(m) },
+	server.prober = &prober{dial: server.dialInstance, driverOf: server.runtimes.of, post: func(m any) { server.Post(m) },
 		passed: map[skerry.InstanceID]probeTimes{}}
 	server.attach = &attachables{opt: opt.Attach}
 	server.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
@@ -192,68 +183,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Check runs every runtime's self-test, and keeps and returns the verdicts.
-func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
-	var wg sync.WaitGroup
-	out := make([]wire.RuntimeReport, len(s.opt.Drivers))
-	for n, d := range s.opt.Drivers {
-		wg.Go(func() {
-			r := d.Check(ctx)
-			out[n] = wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent,
-				Emulated: r.Emulated}
-			for _, a := range r.Abilities {
-				out[n].Abilities = append(out[n].Abilities, string(a))
-			}
-			s.checkUsers(&out[n])
-			if !r.Passed && !r.Absent {
-				s.opt.Log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
-			}
-			if r.Passed && r.Cause != "" && !out[n].NoUserNamespaces() && !out[n].SharedUsers() {
-				s.opt.Log.Info("runtime works with restrictions", "runtime", d.Name(), "why", r.Cause)
-			}
-		})
-	}
-	wg.Wait()
-	profile, err := ReadProfile(s.opt.Dir)
-	if err != nil {
-		s.opt.Log.Warn("the profile of runtimes is not used", "err", err)
-	}
-	for i := range out {
-		if p, ok := profile[out[i].Name]; ok {
-			out[i].Profile = &p
-		}
-	}
-	s.mu.Lock()
-	s.reports = out
-	s.mu.Unlock()
-	return out
-}
-
-// checkUsers takes user namespaces out of a verdict where the operator wants none, and says loudly where containers have none.
-func (s *Server) checkUsers(r *wire.RuntimeReport) {
-	if r.Name != spec.RuntimeOCI || !r.Passed {
-		return
-	}
-	if s.opt.Users.Off {
-		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == spec.AbilityUserNS || a == spec.AbilityUserNSCopies })
-		r.Cause, r.Cure = "no user namespaces: the worker was started with --user-namespaces=off", "start it without"
-	}
-	if r.SharedUsers() {
-		s.opt.Log.Info("owners of files cannot be mapped: all containers of an organisation have the same users", "why", r.Cause)
-	}
-	if r.NoUserNamespaces() {
-		s.opt.Log.Warn("containers have no user namespaces: root in them is root outside", "err", r.Cause, "hint", r.Cure)
-	}
-}
-
-// ability reports whether the last self-test of a runtime lists an ability.
-func (s *Server) ability(driver string, a runtime.Ability) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.reports, func(r wire.RuntimeReport) bool {
-		return r.Name == driver &&
-			slices.Contains(r.Abilities, string(a))
-	})
-}
+func (s *Server) Check(ctx context.Context) []wire.RuntimeReport { return s.runtimes.check(ctx) }
 
 // Recheck is Check of a worker that runs: its cluster is told.
 func (s *Server) Recheck(ctx context.Context) []wire.RuntimeReport {
@@ -263,11 +193,7 @@ func (s *Server) Recheck(ctx context.Context) []wire.RuntimeReport {
 }
 
 // Runtimes gives the last verdicts of Check.
-func (s *Server) Runtimes() []wire.RuntimeReport {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.reports)
-}
+func (s *Server) Runtimes() []wire.RuntimeReport { return s.runtimes.last() }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	c := core.New(core.Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
@@ -296,7 +222,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 		s.endpoints.know(a.ID, a.Service.App)
 	}
 	if core.Strays(c) {
-		for _, t := range s.tasks(ctx) {
+		for _, t := range s.runtimes.tasks(ctx) {
 			if _, known := core.ViewOf(c, t.ID); t.Running && !known {
 				s.net.keep(t.ID)
 			}
@@ -354,7 +280,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	work.Go(func() { s.leases.keep(work.Ctx) })
 	s.removeAside()
 	recoverSnapshots(s)
-	l.Post(core.Reattach{Tasks: s.tasks(ctx)})
+	l.Post(core.Reattach{Tasks: s.runtimes.tasks(ctx)})
 	s.lookForDevices()
 	l.Post(core.Facts{Facts: s.facts()})
 	if work.Again { // runtimes may have been checked while the disk could not be written
@@ -467,63 +393,6 @@ func (s *Server) Parent() (connected bool, why string) {
 		return false, "not started"
 	}
 	return up.Connected()
-}
-
-// tasks lists what the drivers find on the machine.
-func (s *Server) tasks(ctx context.Context) []core.Task {
-	var out []core.Task
-	for _, driver := range s.opt.Drivers {
-		list, err := driver.List(ctx)
-		if err != nil {
-			s.opt.Log.Error("list tasks", "runtime", driver.Name(), "err", err)
-			continue
-		}
-		for _, h := range list {
-			st, err := driver.Status(ctx, h)
-			attempt, ok := attemptOf(h)
-			if err != nil || !ok || st.State == runtime.StateBroken {
-				if err := driver.Remove(ctx, h); err != nil {
-					s.opt.Log.Warn("remove a half-made task", "task", string(h.ID), "err", err)
-				}
-				continue
-			}
-			t := core.Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited,
-				Digest: h.Labels[digestLabel], Monitor: h.Monitor}
-			t.Restart, _ = strconv.ParseUint(h.Labels[restartLabel], 10, 64)
-			if st.Exit != nil {
-				t.Exit = exitOf(*st.Exit)
-			}
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-func attemptOf(h runtime.Handle) (int, bool) {
-	id := string(h.ID)
-	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '.')+1:])
-	return n, err == nil
-}
-
-func encode(h runtime.Handle) json.RawMessage {
-	data, err := json.Marshal(h)
-	if err != nil {
-		panic("handles always marshal: " + err.Error())
-	}
-	return data
-}
-
-// driverOf gives the driver of a stored handle.
-func (s *Server) driverOf(data json.RawMessage) (runtime.Driver, runtime.Handle, error) {
-	var h runtime.Handle
-	if err := json.Unmarshal(data, &h); err != nil {
-		return nil, h, fmt.Errorf("task handle: %w", err)
-	}
-	d := s.drivers[h.Driver]
-	if d == nil {
-		return nil, h, fmt.Errorf("runtime %q is not part of this build", h.Driver)
-	}
-	return d, h, nil
 }
 
 func exitOf(e runtime.Exit) wire.Exit {

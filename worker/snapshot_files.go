@@ -375,7 +375,7 @@ func recoverSnapshots(server *Server) {
 		return handles, nil
 	})
 	for _, handle := range handles {
-		if d, h, err := server.driverOf(handle); err == nil {
+		if d, h, err := server.runtimes.of(handle); err == nil {
 			if p, ok := d.(runtime.Pauser); ok {
 				_ = p.Resume(server.lifetime(), h) // one that is not paused runs on
 			}
@@ -557,7 +557,7 @@ func runHook(ctx context.Context, server *Server, svc *spec.ServiceSpec, handles
 	}
 	hook := svc.Snapshots.Before
 	for _, handle := range handles {
-		d, h, err := server.driverOf(handle)
+		d, h, err := server.runtimes.of(handle)
 		if err != nil || h.Container != spec.MainContainer {
 			continue
 		}

@@ -108,7 +108,7 @@ func (s *still) freeze(dir string) error {
 }
 
 func (s *still) pause(ctx context.Context, o *Server, handle json.RawMessage) error {
-	d, h, err := o.driverOf(handle)
+	d, h, err := o.runtimes.of(handle)
 	if err != nil {
 		return err
 	}

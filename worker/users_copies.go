@@ -46,14 +46,16 @@ func ownersOf(claimDir, volume string) owners.Record {
 }
 
 // copied says whether a runtime must be given files that belong to a container's users already.
-func copied(s *Server, driver string) bool { return s.ability(driver, runtime.AbilityUserNSCopies) }
+func copied(s *Server, driver string) bool {
+	return s.runtimes.ability(driver, runtime.AbilityUserNSCopies)
+}
 
 // settleUsers chooses the users of a container whose spec is complete but for secrets, and gives them what it sees.
 func settleUsers(ctx context.Context, server *Server, assigned *spec.Assignment, container *spec.Container, name string,
 	spec *runtime.Spec, img artifact.Image) error {
 	driver := runtimeOf(assigned)
 	shift := false
-	if server.ability(driver, runtime.AbilityUserNS) {
+	if server.runtimes.ability(driver, runtime.AbilityUserNS) {
 		shift = copied(server, driver)
 		why, err := hostUsers(spec, container, assigned)
 		if err == nil && why == "" && shift {
@@ -227,7 +229,7 @@ func hostUsersOf(ctx context.Context, server *Server, assigned *spec.Assignment,
 	driver := runtimeOf(assigned)
 	svc := runtime.Spec{User: container.User, Privileged: container.Security.Privileged}
 	if name == spec.MainContainer {
-		if d := server.drivers[driver]; d != nil && assigned.Spec.Checkpoints() {
+		if d := server.runtimes.named[driver]; d != nil && assigned.Spec.Checkpoints() {
 			_, err := checkpointer(ctx, d)
 			svc.Checkpoint = err == nil
 		}

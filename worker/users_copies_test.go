@@ -356,7 +356,9 @@ func TestBesideHostUsers(t *testing.T) {
 			a.Spec.Migration.Mode = spec.MigrateCheckpoint
 		}
 		k, _ := containerOf(&a.Spec, c.of)
-		why, err := beside(t.Context(), &Server{attach: &attachables{}, drivers: map[string]runtime.Driver{spec.RuntimeOCI: c.driver}}, a, k, c.of)
+		server := serverWith(map[string]runtime.Driver{spec.RuntimeOCI: c.driver})
+		server.attach = &attachables{}
+		why, err := beside(t.Context(), server, a, k, c.of)
 		if err != nil || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%s: %q, %v", name, why, err)
 		}
@@ -385,9 +387,9 @@ func TestSettleUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	can := func(abilities ...string) {
-		s.mu.Lock()
-		s.reports = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities}}
-		s.mu.Unlock()
+		s.runtimes.mu.Lock()
+		s.runtimes.reports = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities}}
+		s.runtimes.mu.Unlock()
 	}
 	start := func(id skerry.InstanceID, org string, k spec.Container) (users uint32, image uint32) {
 		t.Helper()

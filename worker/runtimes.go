@@ -1,0 +1,167 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
+)
+
+// runtimes are the drivers of a worker with what their self-tests said last.
+type runtimes struct {
+	list    []runtime.Driver
+	named   map[string]runtime.Driver
+	dir     string // the worker's, with the profile
+	noUsers bool   // the operator wants no user namespaces
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	reports []wire.RuntimeReport
+}
+
+func newRuntimes(opt *ServerOptions) *runtimes {
+	rt := &runtimes{list: opt.Drivers, named: map[string]runtime.Driver{}, dir: opt.Dir, noUsers: opt.Users.Off, log: opt.Log}
+	for _, d := range opt.Drivers {
+		rt.named[d.Name()] = d
+	}
+	return rt
+}
+
+// check runs every runtime's self-test, and keeps and returns the verdicts.
+func (rt *runtimes) check(ctx context.Context) []wire.RuntimeReport {
+	var wg sync.WaitGroup
+	out := make([]wire.RuntimeReport, len(rt.list))
+	for n, d := range rt.list {
+		wg.Go(func() {
+			r := d.Check(ctx)
+			out[n] = wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent,
+				Emulated: r.Emulated}
+			for _, a := range r.Abilities {
+				out[n].Abilities = append(out[n].Abilities, string(a))
+			}
+			rt.checkUsers(&out[n])
+			if !r.Passed && !r.Absent {
+				rt.log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
+			}
+			if r.Passed && r.Cause != "" && !out[n].NoUserNamespaces() && !out[n].SharedUsers() {
+				rt.log.Info("runtime works with restrictions", "runtime", d.Name(), "why", r.Cause)
+			}
+		})
+	}
+	wg.Wait()
+	profile, err := ReadProfile(rt.dir)
+	if err != nil {
+		rt.log.Warn("the profile of runtimes is not used", "err", err)
+	}
+	for i := range out {
+		if p, ok := profile[out[i].Name]; ok {
+			out[i].Profile = &p
+		}
+	}
+	rt.mu.Lock()
+	rt.reports = out
+	rt.mu.Unlock()
+	return out
+}
+
+// checkUsers takes user namespaces out of a verdict where the operator wants none, and says loudly where containers have none.
+func (rt *runtimes) checkUsers(r *wire.RuntimeReport) {
+	if r.Name != spec.RuntimeOCI || !r.Passed {
+		return
+	}
+	if rt.noUsers {
+		r.Abilities = slices.DeleteFunc(r.Abilities, func(a string) bool { return a == spec.AbilityUserNS || a == spec.AbilityUserNSCopies })
+		r.Cause, r.Cure = "no user namespaces: the worker was started with --user-namespaces=off", "start it without"
+	}
+	if r.SharedUsers() {
+		rt.log.Info("owners of files cannot be mapped: all containers of an organisation have the same users", "why", r.Cause)
+	}
+	if r.NoUserNamespaces() {
+		rt.log.Warn("containers have no user namespaces: root in them is root outside", "err", r.Cause, "hint", r.Cure)
+	}
+}
+
+// ability reports whether the last self-test of a runtime lists an ability.
+func (rt *runtimes) ability(driver string, a runtime.Ability) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return slices.ContainsFunc(rt.reports, func(r wire.RuntimeReport) bool {
+		return r.Name == driver &&
+			slices.Contains(r.Abilities, string(a))
+	})
+}
+
+// last gives the last verdicts of check.
+func (rt *runtimes) last() []wire.RuntimeReport {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return slices.Clone(rt.reports)
+}
+
+// tasks lists what the drivers find on the machine.
+func (rt *runtimes) tasks(ctx context.Context) []core.Task {
+	var out []core.Task
+	for _, driver := range rt.list {
+		list, err := driver.List(ctx)
+		if err != nil {
+			rt.log.Error("list tasks", "runtime", driver.Name(), "err", err)
+			continue
+		}
+		for _, h := range list {
+			st, err := driver.Status(ctx, h)
+			attempt, ok := attemptOf(h)
+			if err != nil || !ok || st.State == runtime.StateBroken {
+				if err := driver.Remove(ctx, h); err != nil {
+					rt.log.Warn("remove a half-made task", "task", string(h.ID), "err", err)
+				}
+				continue
+			}
+			t := core.Task{ID: h.Instance, Name: h.Container, Attempt: attempt, Handle: encode(h), Running: st.State != runtime.StateExited,
+				Digest: h.Labels[digestLabel], Monitor: h.Monitor}
+			t.Restart, _ = strconv.ParseUint(h.Labels[restartLabel], 10, 64)
+			if st.Exit != nil {
+				t.Exit = exitOf(*st.Exit)
+			}
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func attemptOf(h runtime.Handle) (int, bool) {
+	id := string(h.ID)
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '.')+1:])
+	return n, err == nil
+}
+
+func encode(h runtime.Handle) json.RawMessage {
+	data, err := json.Marshal(h)
+	if err != nil {
+		panic("handles always marshal: " + err.Error())
+	}
+	return data
+}
+
+// of gives the driver of a stored handle.
+func (rt *runtimes) of(data json.RawMessage) (runtime.Driver, runtime.Handle, error) {
+	var h runtime.Handle
+	if err := json.Unmarshal(data, &h); err != nil {
+		return nil, h, fmt.Errorf("task handle: %w", err)
+	}
+	d := rt.named[h.Driver]
+	if d == nil {
+		return nil, h, fmt.Errorf("runtime %q is not part of this build", h.Driver)
+	}
+	return d, h, nil
+}
