@@ -363,3 +363,15 @@ func TestPlanTellsResizeFromNew(t *testing.T) {
 		t.Errorf("other content: %+v", p)
 	}
 }
+
+// A version that has failed and stays is not well while its instances happen to be ready, until they have been for long enough.
+func TestFailedUpdateIsNotReady(t *testing.T) {
+	v := &view.AppView{Deployed: true, Services: []view.ServiceView{{Mode: spec.ModePerWorker, Want: 3, Instances: 3, Ready: 3, UpToDate: 3,
+		Rollout: &view.RolloutView{Failing: true, Failures: 3}}}}
+	if got := status(v); got != "Degraded" {
+		t.Errorf("it is %s, expected Degraded", got)
+	}
+	if v.Services[0].Rollout.EndedAt = time.Now(); status(v) != "Ready" {
+		t.Errorf("it is %s after the end of its update, expected Ready", status(v))
+	}
+}

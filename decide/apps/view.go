@@ -235,8 +235,9 @@ func status(v *view.AppView) string {
 			continue
 		}
 		well := s.Ready >= s.Want && s.CrashLoops == 0
-		ready = ready && well && s.UpToDate == s.Instances
 		r := s.Rollout
+		failing := r != nil && r.Failing && r.EndedAt.IsZero() // its instances run just now, and have not for long enough
+		ready = ready && well && s.UpToDate == s.Instances && !failing
 		serves = serves && well && (r == nil || r.Failures == 0 && !r.Failing && r.Waits == "") // an update goes on beside
 		some = some || s.Ready+s.OutOfTouch > 0
 		back = back || s.Rollout != nil && s.Rollout.Refused != nil
