@@ -207,8 +207,8 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 	}
 	by := map[skerry.ServiceKey]*share{}
 	for _, p := range am.places {
-		if of := p.Origin == "root" || am.overrides.Has(p.A.Service.App); !of || p.Group != "" || p.A.Spec.Scale == nil ||
-			p.A.Spec.Mode != spec.ModeService || p.Removing || p.Refused || p.ended() {
+		if of := p.Origin == "root" || am.overrides.Has(p.A.Service.App); !of || p.Group != "" || p.A.Spec.Mode != spec.ModeService ||
+			p.Removing || p.Refused || p.ended() {
 			continue
 		}
 		s := by[p.A.Service]
@@ -227,8 +227,10 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 	}
 	arrivals := am.arrivals()
 	keys := make([]skerry.ServiceKey, 0, len(by))
-	for service := range by {
-		keys = append(keys, service)
+	for service, s := range by {
+		if s.Spec.Scale != nil { // of the newest version: what is left of one before may have followed its load
+			keys = append(keys, service)
+		}
 	}
 	slices.SortFunc(keys, func(a, b skerry.ServiceKey) int { return strings.Compare(a.String(), b.String()) })
 	for _, service := range keys {
@@ -240,10 +242,14 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 		if am.overrides.Has(service.App) {
 			a := am.Apps.App(service.App)
 			before, total, ok := am.overrides.Share(service)
-			if a == nil || a.Deleting || !ok || a.Manifest.Spec.Service(service.Service) == nil {
+			if a == nil || a.Deleting || !ok {
 				continue
 			}
-			s.N, s.Before, s.Total = *a.Manifest.Spec.Service(service.Service).Replicas, before, total
+			changed := a.Manifest.Spec.Service(service.Service)
+			if changed == nil || changed.Scale == nil {
+				continue
+			}
+			s.N, s.Before, s.Total = *changed.Replicas, before, total
 		}
 		s.Load.Arrivals(arrivals[service])
 		if n, why := am.scaling.Want(now, service, &s.Share); n != s.N {
