@@ -53,10 +53,10 @@ func (s *Server) act(action any) {
 		s.leases.want(a.Leases)
 	case core.MeasureEvery:
 		select { // the last word counts
-		case <-s.measurePace:
+		case <-s.meter.pace:
 		default:
 		}
-		s.measurePace <- a.Every
+		s.meter.pace <- a.Every
 	case core.SetLimits:
 		work.Go(func() {
 			if err := s.caught(func() { s.setLimits(ctx, a) }); err != nil {
@@ -141,7 +141,7 @@ func (s *Server) act(action any) {
 			s.direct(a)
 		}
 	case core.UpgradeAgent:
-		work.Go(func() { s.upgradeAgent(ctx, a.Order) })
+		work.Go(func() { s.program.upgrade(ctx, a.Order) })
 	case core.Endpoints:
 		for _, err := range s.endpoints.set(a, s.instanceDir) {
 			s.opt.Log.Warn("write endpoints", "err", err)
@@ -207,7 +207,7 @@ func (s *Server) startContainer(ctx context.Context, start core.StartContainer) 
 		var handle runtime.Handle
 		fromCheckpoint := start.Resume || start.A.From != nil && start.Attempt == 1 && start.Name == spec.MainContainer
 		if fromCheckpoint {
-			handle, err = s.goOn(ctx, start, task, driver)
+			handle, err = checkpoints{s}.goOn(ctx, start, task, driver)
 		} else {
 			handle, err = driver.Start(ctx, task)
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"skerry.dev/skerry"
@@ -38,17 +39,26 @@ const (
 	fetchAgain = 10 * time.Second
 )
 
-// agentFacts tells how far the last order about the agent's program is.
-func (s *Server) agentFacts() *wire.AgentFacts {
-	s.mu.Lock()
-	mine := s.order
-	s.mu.Unlock()
-	if s.opt.Agent == nil {
+// agentProgram carries out orders about the agent's own program.
+type agentProgram struct {
+	*Server
+	one sync.Mutex // one order at a time
+
+	mu    sync.Mutex
+	order *wire.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
+}
+
+// last tells how far the last order about the agent's program is.
+func (p *agentProgram) last() *wire.AgentFacts {
+	p.mu.Lock()
+	mine := p.order
+	p.mu.Unlock()
+	if p.opt.Agent == nil {
 		return mine
 	}
-	f, err := s.opt.Agent.Facts()
+	f, err := p.opt.Agent.Facts()
 	if err != nil {
-		s.opt.Log.Error("read the record of the agent's programs", "err", err)
+		p.opt.Log.Error("read the record of the agent's programs", "err", err)
 	}
 	if mine != nil && (f == nil || f.Order < mine.Order) {
 		return mine
@@ -56,58 +66,58 @@ func (s *Server) agentFacts() *wire.AgentFacts {
 	return f
 }
 
-// upgradeAgent carries out an order, unless that was done before.
-func (s *Server) upgradeAgent(ctx context.Context, o wire.AgentOrder) {
-	s.agent.Lock()
-	defer s.agent.Unlock()
-	if f := s.agentFacts(); ctx.Err() != nil || f != nil && f.Order >= o.Seq {
+// upgrade carries out an order, unless that was done before.
+func (p *agentProgram) upgrade(ctx context.Context, o wire.AgentOrder) {
+	p.one.Lock()
+	defer p.one.Unlock()
+	if f := p.last(); ctx.Err() != nil || f != nil && f.Order >= o.Seq {
 		return
 	}
 	tell := func(f wire.AgentFacts) {
-		f.Order, f.From = o.Seq, s.opt.Version
-		s.mu.Lock()
-		s.order = &f
-		s.mu.Unlock()
-		s.Post(core.Facts{Facts: s.facts()})
+		f.Order, f.From = o.Seq, p.opt.Version
+		p.mu.Lock()
+		p.order = &f
+		p.mu.Unlock()
+		p.Post(core.Facts{Facts: p.facts()})
 	}
-	if s.opt.Agent == nil {
+	if p.opt.Agent == nil {
 		tell(wire.AgentFacts{Stage: wire.AgentFailed, Why: "the agent of this worker has no program of its own: it is a part of skerry up"})
 		return
 	}
-	s.opt.Log.Info("the agent is to go over to another program", "image", o.Image)
+	p.opt.Log.Info("the agent is to go over to another program", "image", o.Image)
 	tell(wire.AgentFacts{Stage: wire.AgentFetching})
-	path, err := s.fetchAgent(ctx, o.Image)
+	path, err := p.fetch(ctx, o.Image)
 	if err == nil {
-		err = s.opt.Agent.Stage(ctx, path, o)
+		err = p.opt.Agent.Stage(ctx, path, o)
 	}
 	switch {
 	case err == nil || ctx.Err() != nil || errors.Is(err, ErrLater):
 		return // the program on trial tells the rest, or the agent's next life begins again
 	default:
-		s.opt.Log.Error("the agent's new program", "image", o.Image, "err", err)
+		p.opt.Log.Error("the agent's new program", "image", o.Image, "err", err)
 	}
-	switch err := s.opt.Agent.Refuse(o, err.Error()); {
+	switch err := p.opt.Agent.Refuse(o, err.Error()); {
 	case errors.Is(err, ErrLater):
 		return
 	case err != nil:
-		s.opt.Log.Error("note it", "err", err)
+		p.opt.Log.Error("note it", "err", err)
 	}
 	tell(wire.AgentFacts{Stage: wire.AgentFailed, Why: err.Error()})
 }
 
-// fetchAgent brings an image with the agent's program onto this machine, and gives the program's path.
-func (s *Server) fetchAgent(ctx context.Context, ref string) (path string, err error) {
+// fetch brings an image with the agent's program onto this machine, and gives the program's path.
+func (p *agentProgram) fetch(ctx context.Context, ref string) (path string, err error) {
 	for try := 1; ; try++ {
-		src := s.source.Load()
+		src := p.source.Load()
 		if src == nil {
 			src = &artifact.Source{Guard: &artifact.Guard{}}
 		}
 		var img artifact.Image
-		img, err = s.opt.Images.Pull(ctx, ref, artifact.HostPlatform(), nil, src)
+		img, err = p.opt.Images.Pull(ctx, ref, artifact.HostPlatform(), nil, src)
 		if err == nil {
 			var dirs []string
-			if dirs, err = s.opt.Images.RootFS(ctx, img.Digest, artifact.HostPlatform()); err == nil {
-				return programIn(ref, s.opt.Agent.Name(), dirs)
+			if dirs, err = p.opt.Images.RootFS(ctx, img.Digest, artifact.HostPlatform()); err == nil {
+				return programIn(ref, p.opt.Agent.Name(), dirs)
 			}
 		}
 		if try == fetchTries || permanent(err) {

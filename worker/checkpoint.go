@@ -37,8 +37,11 @@ const (
 	leaveAgain = 100 * time.Millisecond
 )
 
+// checkpoints moves instances with their states between workers.
+type checkpoints struct{ *Server }
+
 // recipient makes the key for which an instance's state is wanted.
-func (s *Server) recipient(a *spec.Assignment) (string, error) {
+func (cp checkpoints) recipient(a *spec.Assignment) (string, error) {
 	if a.From == nil {
 		return "", nil
 	}
@@ -46,7 +49,7 @@ func (s *Server) recipient(a *spec.Assignment) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s.activity(a.ID, func(x *activity) { x.key = k })
+	cp.activity(a.ID, func(x *activity) { x.key = k })
 	return k.Recipient().String(), nil
 }
 
@@ -78,7 +81,7 @@ func (q requests) serveCheckpoint(w http.ResponseWriter, r *http.Request, id ske
 	dir := filepath.Join(q.instanceDir(id), checkpointDir)
 	to, err := age.ParseX25519Recipient(answer.Recipient)
 	if err == nil {
-		err = q.dump(ctx, answer.Handle, dir)
+		err = checkpoints{q.Server}.dump(ctx, answer.Handle, dir)
 	}
 	left := core.Left{ID: id}
 	if err != nil {
@@ -118,8 +121,8 @@ func checkpointDirs(dir string) []string {
 	return []string{checkpointDir, volumesDir}
 }
 
-func (s *Server) dump(ctx context.Context, handle json.RawMessage, dir string) error {
-	d, h, err := s.runtimes.of(handle)
+func (cp checkpoints) dump(ctx context.Context, handle json.RawMessage, dir string) error {
+	d, h, err := cp.runtimes.of(handle)
 	if err != nil {
 		return err
 	}
@@ -134,14 +137,14 @@ func (s *Server) dump(ctx context.Context, handle json.RawMessage, dir string) e
 }
 
 // goOn starts a container from a state: the one that another worker has, or the one that was written here.
-func (s *Server) goOn(ctx context.Context, a core.StartContainer, spec runtime.Spec, d runtime.Driver) (runtime.Handle, error) {
+func (cp checkpoints) goOn(ctx context.Context, a core.StartContainer, spec runtime.Spec, d runtime.Driver) (runtime.Handle, error) {
 	c, err := checkpointer(ctx, d)
 	if err != nil {
 		return runtime.Handle{}, err
 	}
-	dir := filepath.Join(s.instanceDir(a.A.ID), checkpointDir)
+	dir := filepath.Join(cp.instanceDir(a.A.ID), checkpointDir)
 	if !a.Resume {
-		if err := s.fetch(ctx, &a.A); err != nil {
+		if err := cp.fetch(ctx, &a.A); err != nil {
 			return runtime.Handle{}, fmt.Errorf("its state: %w", err)
 		}
 	}
@@ -153,12 +156,12 @@ func (s *Server) goOn(ctx context.Context, a core.StartContainer, spec runtime.S
 }
 
 // fetch brings the state of another copy of an instance here, by way of the cluster.
-func (s *Server) fetch(ctx context.Context, assigned *spec.Assignment) error {
+func (cp checkpoints) fetch(ctx context.Context, assigned *spec.Assignment) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var key *age.X25519Identity
-	s.activity(assigned.ID, func(x *activity) { key, x.key, x.prepare = x.key, nil, cancel })
-	up := s.up.Load()
+	cp.activity(assigned.ID, func(x *activity) { key, x.key, x.prepare = x.key, nil, cancel })
+	up := cp.up.Load()
 	if key == nil || up == nil {
 		return errors.New("the key for it is lost")
 	}
@@ -175,8 +178,8 @@ func (s *Server) fetch(ctx context.Context, assigned *spec.Assignment) error {
 		res, err := up.Transport.RoundTrip(req)
 		if err == nil && res.StatusCode == http.StatusOK {
 			defer res.Body.Close()
-			free, _ := freeAt(s.opt.Dir)
-			return unpack(ctx, res.Body, key, s.instanceDir(assigned.ID), free-s.opt.MinFree)
+			free, _ := freeAt(cp.opt.Dir)
+			return unpack(ctx, res.Body, key, cp.instanceDir(assigned.ID), free-cp.opt.MinFree)
 		}
 		again := err == nil && res.StatusCode == http.StatusConflict
 		if err == nil {

@@ -62,19 +62,19 @@ func openHostPath(grants []spec.HostPath, path string) (file *os.File, writable 
 
 // hostDir is where a volume of the host is mounted for an organisation that is held to what the site grants. It is none of the
 // directories that a checkpoint carries.
-func (s *Server) hostDir(id skerry.InstanceID, name string) string {
-	return filepath.Join(s.instanceDir(id), "host", name)
+func (pl places) hostDir(id skerry.InstanceID, name string) string {
+	return filepath.Join(pl.instanceDir(id), "host", name)
 }
 
 // mountHostPath mounts what a volume names of the host at a place of the instance's, from where containers get it: without device nodes
 // and set-user-ID programs, and to be read only unless the site lets it be written. It is idempotent.
-func (s *Server) mountHostPath(assigned *spec.Assignment, v *spec.Volume) error {
+func (pl places) mountHostPath(assigned *spec.Assignment, v *spec.Volume) error {
 	file, writable, err := openHostPath(assigned.HostPaths, v.Host.Path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	at := s.hostDir(assigned.ID, v.Name)
+	at := pl.hostDir(assigned.ID, v.Name)
 	if mounted(file, at, writable) {
 		return nil
 	}

@@ -42,7 +42,7 @@ func TestHostPaths(t *testing.T) {
 	up := []spec.HostPath{{Path: base + "/srv/up", Writable: true}}
 
 	dir := filepath.Join(base, "a worker's") // the kernel writes the space in its own way
-	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+	s := &Server{places: places{dir}, opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
 	t.Cleanup(func() {
 		if err := UnmountVolumes(s.opt.Dir); err != nil {
 			t.Error(err)

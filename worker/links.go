@@ -90,15 +90,15 @@ func (s *Server) watchLinks(ctx context.Context, every time.Duration) {
 				now[k] = ms
 			}
 		}
-		s.links.mu.Lock()
-		changed := len(now) != len(s.links.ms)
+		s.meter.links.mu.Lock()
+		changed := len(now) != len(s.meter.links.ms)
 		for k, ms := range now {
-			changed = changed || math.Abs(ms-s.links.ms[k]) > 1+ms/4
+			changed = changed || math.Abs(ms-s.meter.links.ms[k]) > 1+ms/4
 		}
-		s.links.ms = now
-		s.links.mu.Unlock()
+		s.meter.links.ms = now
+		s.meter.links.mu.Unlock()
 		if changed {
-			s.measureNow()
+			s.meter.measureNow()
 		}
 	}
 }

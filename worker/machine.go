@@ -77,7 +77,7 @@ func (s *Server) facts() wire.WorkerFacts {
 	if s.overlayNet != nil {
 		f.Overlay = s.overlayNet.tell(context.Background(), f.Address, s.opt.Network.Networks())
 	}
-	f.Agent = s.agentFacts()
+	f.Agent = s.program.last()
 	return f
 }
 
@@ -166,22 +166,35 @@ func (c counters) since(o counters) counters {
 		c.throttled - min(c.throttled, o.throttled), max(0, c.disk-o.disk), max(0, c.network-o.network)}
 }
 
+// meter measures what instances and the machine use.
+type meter struct {
+	*Server
+	usage    usage
+	arrivals arrivals
+	nudge    chan struct{}      // measure now
+	pace     chan time.Duration // the last interval that the core asked for
+	links    linkTimes
+	shares   shares
+	// measuring has one for each round trip to a user that is measured.
+	measuring chan struct{}
+}
+
 // measure tells the core what is used, until ctx ends.
-func (s *Server) measure(ctx context.Context, l *loop.Loop) {
+func (m *meter) measure(ctx context.Context, l *loop.Loop) {
 	tick := time.NewTicker(core.UsualMeasure)
 	defer tick.Stop()
-	defer s.usage.files.close()
+	defer m.usage.files.close()
 	refused := ""
 	pruned := time.Now()
 	for {
-		l.Post(s.usageNow(ctx, l))
+		l.Post(m.usageNow(ctx, l))
 		if now := time.Now(); now.Sub(pruned) > pruneEvery || refused != "" && now.Sub(pruned) > time.Minute {
 			pruned = now
-			s.prune(ctx, now)
+			m.prune(ctx, now)
 		}
 		text := ""
-		if free, ok := freeAt(s.opt.Dir); ok && free < s.opt.MinFree {
-			text = fmt.Sprintf("its disk is nearly full (less than %s free at %s)", s.opt.MinFree, filepath.Dir(s.opt.Dir))
+		if free, ok := freeAt(m.opt.Dir); ok && free < m.opt.MinFree {
+			text = fmt.Sprintf("its disk is nearly full (less than %s free at %s)", m.opt.MinFree, filepath.Dir(m.opt.Dir))
 		}
 		if text != refused {
 			refused = text
@@ -191,13 +204,21 @@ func (s *Server) measure(ctx context.Context, l *loop.Loop) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-s.nudge:
-		case every := <-s.measurePace:
+		case <-m.nudge:
+		case every := <-m.pace:
 			if every <= 0 {
 				every = core.UsualMeasure
 			}
 			tick.Reset(every)
 		}
+	}
+}
+
+// measureNow has use measured before its time.
+func (m *meter) measureNow() {
+	select {
+	case m.nudge <- struct{}{}:
+	default:
 	}
 }
 
@@ -289,7 +310,7 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 			}
 		}
 		if r.Container == spec.MainContainer {
-			r.Links = s.links.of(r.assignment)
+			r.Links = s.meter.links.of(r.assignment)
 			seen := traffic[string(r.Instance)]
 			r.RxBytes, r.TxBytes = int64(seen.RxBytes), int64(seen.TxBytes)
 		}
@@ -298,21 +319,21 @@ func (s *Server) Stats(ctx context.Context) ([]InstanceStats, error) {
 	return out, err
 }
 
-func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
+func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	var in []wire.IngressUse
-	if e := s.workerIngress.Load(); e != nil {
-		in = s.arrivals.look(time.Now(), e.in.Stats().Routes)
+	if e := m.workerIngress.Load(); e != nil {
+		in = m.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: s.usage.files.pressure(),
-		Coordinate: s.rtt.Place(), Heard: s.rtt.Heard(heardEach)}
-	if up := s.up.Load(); up != nil {
+	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: m.usage.files.pressure(),
+		Coordinate: m.rtt.Place(), Heard: m.rtt.Heard(heardEach)}
+	if up := m.up.Load(); up != nil {
 		u.RTT, u.Loss = up.Quality()
 	}
 	now := time.Now()
-	span := now.Sub(s.usage.at)
-	first := s.usage.at.IsZero()
+	span := now.Sub(m.usage.at)
+	first := m.usage.at.IsZero()
 	by := map[skerry.InstanceID]counters{}
-	list, err := s.Stats(ctx)
+	list, err := m.Stats(ctx)
 	if err != nil {
 		return u
 	}
@@ -330,16 +351,16 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		k.disk, k.network = q.ReadBytes+q.WriteBytes, q.RxBytes+q.TxBytes
 		u.Instances[x.Instance], by[x.Instance] = q, k
 	}
-	diskMs, disks := s.usage.files.diskTime()
+	diskMs, disks := m.usage.files.diskTime()
 	var diskBytes int64
 	for id, k := range by {
-		if before, ok := s.usage.by[id]; ok {
+		if before, ok := m.usage.by[id]; ok {
 			diskBytes += k.since(before).disk
 		}
 	}
-	bandwidth := s.bandwidth()
+	bandwidth := m.bandwidth()
 	for id, k := range by {
-		before, ok := s.usage.by[id]
+		before, ok := m.usage.by[id]
 		if !ok || span <= 0 {
 			continue
 		}
@@ -351,29 +372,29 @@ func (s *Server) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		}
 		if diskBytes > 0 && disks > 0 {
 			// Its part of the bytes stands for its part of the time in which disks were busy.
-			q.Disk = min(1, float64(d.disk)/float64(diskBytes)*float64(diskMs-s.usage.disk)/float64(span.Milliseconds()+1)/float64(disks))
+			q.Disk = min(1, float64(d.disk)/float64(diskBytes)*float64(diskMs-m.usage.disk)/float64(span.Milliseconds()+1)/float64(disks))
 		}
 		if bandwidth > 0 {
 			q.Network = min(1, float64(d.network)/span.Seconds()/float64(bandwidth))
 		}
-		q.ProbeMs = s.prober.probeTime(id)
+		q.ProbeMs = m.prober.probeTime(id)
 		u.Instances[id] = q
 	}
-	busy, total := s.usage.files.cpuTimes()
-	if !first && total > s.usage.total {
-		share := (busy - s.usage.busy) / (total - s.usage.total)
+	busy, total := m.usage.files.cpuTimes()
+	if !first && total > m.usage.total {
+		share := (busy - m.usage.busy) / (total - m.usage.total)
 		u.Used.CPU = skerry.MilliCPU(share * 1000 * float64(goruntime.NumCPU()))
 	}
-	if all, free := s.usage.files.memory(); all > 0 {
+	if all, free := m.usage.files.memory(); all > 0 {
 		u.Used.Memory = all - free
 	}
-	s.usage = usage{files: s.usage.files, at: now, by: by, busy: busy, total: total, disk: diskMs}
+	m.usage = usage{files: m.usage.files, at: now, by: by, busy: busy, total: total, disk: diskMs}
 	return u
 }
 
 // bandwidth is what the machine can send and receive together, in bytes per second, or 0 where that is not known.
-func (s *Server) bandwidth() skerry.Bytes {
-	in, out := s.opt.Facts.Capacity.BandwidthIn, s.opt.Facts.Capacity.BandwidthOut
+func (m *meter) bandwidth() skerry.Bytes {
+	in, out := m.opt.Facts.Capacity.BandwidthIn, m.opt.Facts.Capacity.BandwidthOut
 	if in == 0 || out == 0 {
 		link := linkBandwidth()
 		in, out = max(in, link), max(out, link)

@@ -61,8 +61,8 @@ func (q requests) serveMeasure(w http.ResponseWriter, r *http.Request) error {
 	for i, t := range list {
 		wg.Go(func() {
 			select {
-			case q.measuring <- struct{}{}:
-				defer func() { <-q.measuring }()
+			case q.meter.measuring <- struct{}{}:
+				defer func() { <-q.meter.measuring }()
 				out[i] = roundTrip(ctx, t.addr, t.port)
 			case <-ctx.Done():
 			}

@@ -194,7 +194,7 @@ func (s *Server) WriteMetrics(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	samples := s.shares.samples(stats)
+	samples := s.meter.shares.samples(stats)
 	for _, m := range containerMetrics() {
 		fmt.Fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", m.name, m.help, m.name, m.kind)
 		for i := range samples {

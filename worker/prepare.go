@@ -67,7 +67,7 @@ func (s *Server) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 		return nil
 	})
 	if err == nil {
-		m.Recipient, err = s.recipient(assigned)
+		m.Recipient, err = checkpoints{s}.recipient(assigned)
 	}
 	if err != nil {
 		if !joined { // whoever waits for an image that cannot be had holds no address and no port
@@ -104,7 +104,7 @@ func atOnce(ctx context.Context, s *Server, parts ...func(context.Context) error
 
 // prepareFiles brings onto this machine what an instance reads and writes, and gives the digest of its image.
 func prepareFiles(ctx context.Context, s *Server, assigned *spec.Assignment) (main string, err error) {
-	if err := s.fetchSecrets(ctx, assigned); err != nil { // first: the link may not last as long as an image takes
+	if err := s.secrets.fetch(ctx, assigned); err != nil { // first: the link may not last as long as an image takes
 		return "", err
 	}
 	for _, ref := range assigned.Spec.Images() {
@@ -183,13 +183,15 @@ func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref strin
 	return img, layers, err
 }
 
-// Places of an instance's files.
-func (s *Server) instanceDir(id skerry.InstanceID) string {
-	return filepath.Join(s.opt.Dir, "instances", string(id))
+// places says where files are below a worker's directory, and makes volumes there.
+type places struct{ dir string }
+
+func (pl places) instanceDir(id skerry.InstanceID) string {
+	return filepath.Join(pl.dir, "instances", string(id))
 }
 
-func (s *Server) volumeDir(id skerry.InstanceID, name string) string {
-	return filepath.Join(s.instanceDir(id), "volumes", name)
+func (pl places) volumeDir(id skerry.InstanceID, name string) string {
+	return filepath.Join(pl.instanceDir(id), "volumes", name)
 }
 
 const (
@@ -220,8 +222,8 @@ func (s *Server) makeFiles(ctx context.Context, a *spec.Assignment) error {
 	return nil
 }
 
-func (s *Server) configFile(id skerry.InstanceID, n int) string {
-	return filepath.Join(s.instanceDir(id), "config", strconv.Itoa(n))
+func (pl places) configFile(id skerry.InstanceID, n int) string {
+	return filepath.Join(pl.instanceDir(id), "config", strconv.Itoa(n))
 }
 
 func writeConfig(path string, f spec.ConfigFile) error {
@@ -357,7 +359,7 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	if err := mountParts(s, &start.A, start.Name, container, built.Mounts); err != nil {
 		return built, nil, err
 	}
-	secrets, err := s.secretMounts(&start.A, start.Name, &built, name)
+	secrets, err := s.secrets.mounts(&start.A, start.Name, &built, name)
 	if err != nil {
 		return built, nil, err
 	}
@@ -495,7 +497,7 @@ func (s *Server) environment(task *runtime.Spec, assigned *spec.Assignment, cont
 		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": s.opt.Name,
 		spec.EnvEndpoints: endpoints, "HOSTNAME": cmp.Or(assigned.Spec.Hostname, hostname(assigned.ID)),
 	})
-	late, err := lateVariables(task, assigned, container, driver, s.opt.Name, func() string { return hostAddress(s) }, s.openSecret)
+	late, err := lateVariables(task, assigned, container, driver, s.opt.Name, func() string { return hostAddress(s) }, s.secrets.open)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ const removeEnv = "SKERRY_TEST_REMOVE"
 // and volumes, also such that lie on one another, or deep in the instance's own.
 func TestWhatStaysMountedIsKept(t *testing.T) {
 	if dir := os.Getenv(removeEnv); dir != "" {
-		s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+		s := &Server{places: places{dir}, opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
 		if err := s.removeFiles("web-1"); err == nil {
 			t.Fatal("all was removed")
 		} else if !errors.Is(err, unix.EINVAL) {
@@ -42,7 +42,7 @@ func TestWhatStaysMountedIsKept(t *testing.T) {
 	_ = trial.Wait()
 	for _, place := range []string{"host/data", "host/file", "volumes/scratch/a/b", ""} {
 		dir := t.TempDir()
-		s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+		s := &Server{places: places{dir}, opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
 		at, host := filepath.Join(s.instanceDir("web-1"), place), filepath.Join(dir, "host")
 		file := filepath.Join(host, "deep/file")
 		from := host

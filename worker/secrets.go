@@ -17,6 +17,7 @@ import (
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store/vault"
 )
 
 // A secret comes from the cluster sealed for this worker's key, and lies so beside the other files of its instance, for a start
@@ -30,12 +31,19 @@ const (
 	wasmUser = 65534
 )
 
-func (s *Server) sealedFile(id skerry.InstanceID, n spec.SecretName) string {
+// secretStore keeps the sealed secrets of instances, and opens them for those that start.
+type secretStore struct {
+	places
+	keys *vault.Key      // nil: none are taken
+	up   func() *tier.Up // nil: there is no link
+}
+
+func (st *secretStore) sealedFile(id skerry.InstanceID, n spec.SecretName) string {
 	key := "none"
-	if s.opt.Secrets != nil {
-		key = s.opt.Secrets.Name() // what another key opens, which may come back, is left alone
+	if st.keys != nil {
+		key = st.keys.Name() // what another key opens, which may come back, is left alone
 	}
-	return filepath.Join(s.instanceDir(id), sealedDir, filepath.Base(n.Name+"."+n.Version+"."+key))
+	return filepath.Join(st.instanceDir(id), sealedDir, filepath.Base(n.Name+"."+n.Version+"."+key))
 }
 
 // SecretsKey says what keeps the key for which secrets are sealed here.
@@ -46,25 +54,25 @@ func (s *Server) SecretsKey() string {
 	return s.opt.Secrets.How()
 }
 
-// fetchSecrets brings the secrets of an instance here, as far as they are not.
-func (s *Server) fetchSecrets(ctx context.Context, assigned *spec.Assignment) error {
+// fetch brings the secrets of an instance here, as far as they are not.
+func (st *secretStore) fetch(ctx context.Context, assigned *spec.Assignment) error {
 	for _, secret := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
-		if _, err := s.openSecret(assigned.ID, secret); err == nil {
+		if _, err := st.open(assigned.ID, secret); err == nil {
 			continue
 		}
-		if s.opt.Secrets == nil {
+		if st.keys == nil {
 			return fmt.Errorf("secret %s: this worker has no key for secrets", secret.Name)
 		}
-		up := s.up.Load()
+		up := st.up()
 		if up == nil {
 			return fmt.Errorf("secret %s: it is not here, and there is no cluster to ask", secret.Name)
 		}
-		sealed, err := tier.AskSecret(ctx, up.Transport, s.opt.Secrets, secret)
+		sealed, err := tier.AskSecret(ctx, up.Transport, st.keys, secret)
 		if err == nil {
-			err = os.MkdirAll(filepath.Dir(s.sealedFile(assigned.ID, secret)), 0o700)
+			err = os.MkdirAll(filepath.Dir(st.sealedFile(assigned.ID, secret)), 0o700)
 		}
 		if err == nil {
-			err = files.Replace(s.sealedFile(assigned.ID, secret), sealed, 0o600)
+			err = files.Replace(st.sealedFile(assigned.ID, secret), sealed, 0o600)
 		}
 		if err != nil {
 			return fmt.Errorf("secret %s: %w", secret.Name, err)
@@ -73,19 +81,19 @@ func (s *Server) fetchSecrets(ctx context.Context, assigned *spec.Assignment) er
 	return nil
 }
 
-func (s *Server) openSecret(id skerry.InstanceID, n spec.SecretName) (spec.SecretValue, error) {
-	sealed, err := os.ReadFile(s.sealedFile(id, n))
+func (st *secretStore) open(id skerry.InstanceID, n spec.SecretName) (spec.SecretValue, error) {
+	sealed, err := os.ReadFile(st.sealedFile(id, n))
 	if err != nil {
 		return nil, err
 	}
-	if s.opt.Secrets == nil {
+	if st.keys == nil {
 		return nil, errors.New("this worker has no key for secrets")
 	}
-	return s.opt.Secrets.Open(n, sealed)
+	return st.keys.Open(n, sealed)
 }
 
-// secretMounts writes the secrets of an instance for one of its containers, and says where they are to appear.
-func (s *Server) secretMounts(assigned *spec.Assignment, container string, task *runtime.Spec, driver string) ([]runtime.Mount, error) {
+// mounts writes the secrets of an instance for one of its containers, and says where they are to appear.
+func (st *secretStore) mounts(assigned *spec.Assignment, container string, task *runtime.Spec, driver string) ([]runtime.Mount, error) {
 	if len(assigned.Spec.Secrets) == 0 {
 		return nil, nil
 	}
@@ -93,14 +101,14 @@ func (s *Server) secretMounts(assigned *spec.Assignment, container string, task 
 	if err != nil {
 		return nil, err
 	}
-	room := filepath.Join(s.instanceDir(assigned.ID), secretsDir)
+	room := filepath.Join(st.instanceDir(assigned.ID), secretsDir)
 	if err := mountSecrets(room); err != nil {
 		return nil, fmt.Errorf("secrets: %w", err)
 	}
 	var out []runtime.Mount
 	for i, n := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
 		u := &assigned.Spec.Secrets[i]
-		v, err := s.openSecret(assigned.ID, n)
+		v, err := st.open(assigned.ID, n)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", n.Name, err)
 		}

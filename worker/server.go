@@ -98,6 +98,7 @@ type ServerOptions struct {
 // Server is a worker with its machine.
 type Server struct {
 	*tier.Role
+	places
 	opt           ServerOptions
 	cpus          *processors
 	attach        *attachables
@@ -107,25 +108,17 @@ type Server struct {
 	net           *attachments
 	endpoints     *endpoints
 	prober        *prober
+	secrets       *secretStore
+	program       *agentProgram
 	overlayNet    *overlayNet                   // nil: no overlay
 	workerIngress atomic.Pointer[workerIngress] // nil: no ingress
 	up            atomic.Pointer[tier.Up]
 	source        atomic.Pointer[artifact.Source]
-	usage         usage
-	arrivals      arrivals
+	meter         *meter
 	rtt           *roundtrip.Meter // nil: does not measure
-	nudge         chan struct{}    // measure use now
-	// measurePace has the last interval that the core asked for.
-	measurePace chan time.Duration
-	links       linkTimes
-	measuring   chan struct{} // one for each round trip to a user that is measured
-	shares      shares
-	leases      *leases
-
-	agent sync.Mutex // one order at a time
+	leases        *leases
 
 	mu     sync.Mutex
-	order  *wire.AgentFacts // what is not for Agent to tell: an order that is not staged yet, or cannot be
 	active map[skerry.InstanceID]*activity
 	disk   diskShares
 	doubts doubts
@@ -144,16 +137,19 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if opt.MinFree == 0 {
 		opt.MinFree = 64 * skerry.MiB
 	}
-	server := &Server{Role: tier.NewRole(), opt: opt, runtimes: newRuntimes(&opt), journal: journal.New(opt.Journal),
+	server := &Server{Role: tier.NewRole(), places: places{opt.Dir}, opt: opt, runtimes: newRuntimes(&opt), journal: journal.New(opt.Journal),
 		active: map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
-		endpoints: newEndpoints(), nudge: make(chan struct{}, 1), measurePace: make(chan time.Duration, 1),
-		measuring: make(chan struct{}, measuringAtOnce)}
+		endpoints: newEndpoints()}
 	var err error
 	if server.leases, err = newLeases(opt.RunDir, opt.CgroupParent, opt.Guard); err != nil {
 		return nil, err
 	}
 	server.leases.up, server.leases.post, server.leases.log = server.up.Load, server.Post, opt.Log
 	server.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
+	server.meter = &meter{Server: server, nudge: make(chan struct{}, 1), pace: make(chan time.Duration, 1),
+		measuring: make(chan struct{}, measuringAtOnce)}
+	server.secrets = &secretStore{places: server.places, keys: opt.Secrets, up: server.up.Load}
+	server.program = &agentProgram{Server: server}
 	server.prober = &prober{dial: server.dialInstance, driverOf: server.runtimes.of, post: func(m any) { server.Post(m) },
 		passed: map[skerry.InstanceID]probeTimes{}}
 	server.attach = &attachables{opt: opt.Attach}
@@ -287,7 +283,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		work.Go(func() { s.Recheck(work.Ctx) })
 	}
 	work.Go(func() { s.watchDevices(work.Ctx) })
-	work.Go(func() { s.measure(work.Ctx, l) })
+	work.Go(func() { s.meter.measure(work.Ctx, l) })
 	work.Go(func() { s.watchDisk(work.Ctx) })
 	work.Go(func() { s.watchLinks(work.Ctx, linkEvery) })
 	if s.opt.Member == nil {
@@ -359,7 +355,7 @@ func (s *Server) startRTT(work *tier.Work) {
 	if s.opt.ProbeAddress == NoProbing || s.opt.Member == nil {
 		return
 	}
-	r, err := roundtrip.New(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, s.measureNow)
+	r, err := roundtrip.New(s.opt.ProbeAddress, s.opt.ProbeEvery, filepath.Join(s.opt.Dir, "coordinate.json"), s.opt.Log, s.meter.measureNow)
 	if err != nil {
 		s.opt.Log.Error("measure round trips to other workers", "err", err)
 		return
@@ -368,14 +364,6 @@ func (s *Server) startRTT(work *tier.Work) {
 	s.rtt = r
 	s.mu.Unlock()
 	work.Go(func() { r.Run(work.Ctx) })
-}
-
-// measureNow has use measured before its time.
-func (s *Server) measureNow() {
-	select {
-	case s.nudge <- struct{}{}:
-	default:
-	}
 }
 
 // Coordinate gives the worker's place in the network, or nil while it is not known.

@@ -24,7 +24,7 @@ func TestPartsOfVolumes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &Server{opt: ServerOptions{Dir: filepath.Join(base, "worker")}, users: newUserRanges(base, UserPool{}, "")}
+	s := &Server{places: places{filepath.Join(base, "worker")}, opt: ServerOptions{Dir: filepath.Join(base, "worker")}, users: newUserRanges(base, UserPool{}, "")}
 	t.Cleanup(func() {
 		if err := UnmountVolumes(s.opt.Dir); err != nil {
 			t.Error(err)

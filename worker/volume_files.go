@@ -29,9 +29,9 @@ const (
 	removedPrefix = ".removed-"
 )
 
-func (s *Server) claimDir(v spec.VolumeClaim) string {
+func (pl places) claimDir(v spec.VolumeClaim) string {
 	app := v.Service.App
-	return filepath.Join(s.opt.Dir, localDir, app.Namespace, app.Name, v.Service.Service, strconv.Itoa(v.Ordinal), v.Volume)
+	return filepath.Join(pl.dir, localDir, app.Namespace, app.Name, v.Service.Service, strconv.Itoa(v.Ordinal), v.Volume)
 }
 
 func claimOf(a *spec.Assignment) spec.VolumeClaim {
@@ -39,24 +39,24 @@ func claimOf(a *spec.Assignment) spec.VolumeClaim {
 }
 
 // volumeSource is the directory of a volume on this machine.
-func (s *Server) volumeSource(a *spec.Assignment, v *spec.Volume) string {
+func (pl places) volumeSource(a *spec.Assignment, v *spec.Volume) string {
 	switch {
 	case v.Host != nil && bounded(a):
-		return s.hostDir(a.ID, v.Name)
+		return pl.hostDir(a.ID, v.Name)
 	case v.Host != nil:
 		return v.Host.Path
 	case v.Local != nil:
-		return filepath.Join(s.claimDir(claimOf(a)), v.Name, "data")
+		return filepath.Join(pl.claimDir(claimOf(a)), v.Name, "data")
 	}
-	return s.volumeDir(a.ID, v.Name)
+	return pl.volumeDir(a.ID, v.Name)
 }
 
 // makeVolume makes a volume, or finds it made.
-func (s *Server) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
-	dir := s.volumeSource(a, v)
+func (pl places) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
+	dir := pl.volumeSource(a, v)
 	switch {
 	case v.Host != nil && bounded(a):
-		return s.mountHostPath(a, v)
+		return pl.mountHostPath(a, v)
 	case v.Host != nil:
 		_, err := os.Stat(dir)
 		return err
@@ -67,7 +67,7 @@ func (s *Server) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Vol
 	case v.Empty.Memory:
 		return mountMemory(dir, v.Empty.Size)
 	}
-	return openDir(ctx, dir, filepath.Join(s.instanceDir(a.ID), "images", v.Name), v.Empty.Size, false)
+	return openDir(ctx, dir, filepath.Join(pl.instanceDir(a.ID), "images", v.Name), v.Empty.Size, false)
 }
 
 // openDir makes a directory that every user may write to, held to a size if that is not 0. What a lasting one has become since is
@@ -101,12 +101,12 @@ func openDir(ctx context.Context, dir, image string, size skerry.Bytes, lasting 
 }
 
 // setAside takes a replica's local volumes out of the way at once: who asks for them now gets new ones.
-func (s *Server) setAside(volume spec.VolumeClaim) (string, error) {
-	dir := s.claimDir(volume)
+func (pl places) setAside(volume spec.VolumeClaim) (string, error) {
+	dir := pl.claimDir(volume)
 	if err := unmountBelow(dir); err != nil {
 		return "", err
 	}
-	aside, err := os.MkdirTemp(filepath.Join(s.opt.Dir, localDir), removedPrefix)
+	aside, err := os.MkdirTemp(filepath.Join(pl.dir, localDir), removedPrefix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil // there never was one
 	}

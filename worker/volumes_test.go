@@ -15,7 +15,7 @@ import (
 // below, in which they would begin anew.
 func TestVolumesAfterABoot(t *testing.T) {
 	dir := t.TempDir()
-	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+	s := &Server{places: places{dir}, opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
 	t.Cleanup(func() {
 		if err := UnmountVolumes(dir); err != nil {
 			t.Error(err)
@@ -60,7 +60,7 @@ func TestVolumesAfterABoot(t *testing.T) {
 // One volume that a replica no longer has goes alone, and nothing above it.
 func TestOneVolumeGoes(t *testing.T) {
 	dir := t.TempDir()
-	s := &Server{opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
+	s := &Server{places: places{dir}, opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
 	a := &spec.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}}
 	for _, name := range []string{"data", "base"} {
 		if err := s.makeVolume(t.Context(), a, &spec.Volume{Name: name, Local: &spec.LocalVolume{}}); err != nil {
