@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 )
 
@@ -58,12 +57,6 @@ func openHostPath(grants []spec.HostPath, path string) (file *os.File, writable 
 		fd, at = inner, to
 	}
 	return os.NewFile(uintptr(fd), path), covers[len(covers)-1].Writable, nil
-}
-
-// hostDir is where a volume of the host is mounted for an organisation that is held to what the site grants. It is none of the
-// directories that a checkpoint carries.
-func (pl places) hostDir(id skerry.InstanceID, name string) string {
-	return filepath.Join(pl.instanceDir(id), "host", name)
 }
 
 // mountHostPath mounts what a volume names of the host at a place of the instance's, from where containers get it: without device nodes

@@ -23,43 +23,40 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// requests answers what a worker is asked over its link, and by nobody else.
-type requests struct{ *Server }
-
 // ServeHTTP answers what the cluster asks about an instance: /instances/ID/logs, exec, portforward, metrics and stats,
 // and about round trips: /measure, of other workers: /reach, by which ways they are reached: /overlay, and snapshots of
 // local volumes: /snapshots.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
-	q := requests{s}
+	to := requests{s}
 	var err error
 	switch {
 	case r.URL.Path == "/reach" && r.Method == http.MethodGet:
-		err = q.serveReach(w, r)
+		err = to.serveReach(w, r)
 	case r.URL.Path == "/measure" && r.Method == http.MethodGet:
-		err = q.serveMeasure(w, r)
+		err = to.serveMeasure(w, r)
 	case r.URL.Path == "/overlay" && r.Method == http.MethodGet:
 		w.Header().Set("Content-Type", "application/json")
 		err = json.NewEncoder(w).Encode(overlayView(s.Overlay(r.Context())))
 	case r.URL.Path == "/clients" && r.Method == http.MethodGet:
-		err = q.serveClients(w, r)
+		err = to.serveClients(w, r)
 	case strings.HasPrefix(r.URL.Path, "/snapshots/"):
 		err = serveSnapshots(s, w, r)
 	case !ok || id == "":
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	case what == "logs":
-		err = q.serveLogs(w, r, skerry.InstanceID(id))
+		err = to.serveLogs(w, r, skerry.InstanceID(id))
 	case what == "exec":
-		err = q.serveExec(w, r, skerry.InstanceID(id))
+		err = to.serveExec(w, r, skerry.InstanceID(id))
 	case what == "portforward":
-		err = q.serveForward(w, r, skerry.InstanceID(id))
+		err = to.serveForward(w, r, skerry.InstanceID(id))
 	case what == "metrics":
-		err = q.serveMetrics(w, r, skerry.InstanceID(id))
+		err = to.serveMetrics(w, r, skerry.InstanceID(id))
 	case what == "checkpoint" && r.Method == http.MethodGet:
-		err = q.serveCheckpoint(w, r, skerry.InstanceID(id))
+		err = to.serveCheckpoint(w, r, skerry.InstanceID(id))
 	case what == "stats":
-		err = q.serveStats(w, r, skerry.InstanceID(id))
+		err = to.serveStats(w, r, skerry.InstanceID(id))
 	default:
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker does not answer %s", r.URL.Path)
 	}

@@ -166,19 +166,6 @@ func (c counters) since(o counters) counters {
 		c.throttled - min(c.throttled, o.throttled), max(0, c.disk-o.disk), max(0, c.network-o.network)}
 }
 
-// meter measures what instances and the machine use.
-type meter struct {
-	*Server
-	usage    usage
-	arrivals arrivals
-	nudge    chan struct{}      // measure now
-	pace     chan time.Duration // the last interval that the core asked for
-	links    linkTimes
-	shares   shares
-	// measuring has one for each round trip to a user that is measured.
-	measuring chan struct{}
-}
-
 // measure tells the core what is used, until ctx ends.
 func (m *meter) measure(ctx context.Context, l *loop.Loop) {
 	tick := time.NewTicker(core.UsualMeasure)
@@ -211,14 +198,6 @@ func (m *meter) measure(ctx context.Context, l *loop.Loop) {
 			}
 			tick.Reset(every)
 		}
-	}
-}
-
-// measureNow has use measured before its time.
-func (m *meter) measureNow() {
-	select {
-	case m.nudge <- struct{}{}:
-	default:
 	}
 }
 
@@ -324,10 +303,10 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	if e := m.workerIngress.Load(); e != nil {
 		in = m.arrivals.look(time.Now(), e.in.Stats().Routes)
 	}
-	u := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: m.usage.files.pressure(),
+	use := core.Usage{Ingress: in, Instances: map[skerry.InstanceID]wire.QoS{}, Pressure: m.usage.files.pressure(),
 		Coordinate: m.rtt.Place(), Heard: m.rtt.Heard(heardEach)}
 	if up := m.up.Load(); up != nil {
-		u.RTT, u.Loss = up.Quality()
+		use.RTT, use.Loss = up.Quality()
 	}
 	now := time.Now()
 	span := now.Sub(m.usage.at)
@@ -335,10 +314,10 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	by := map[skerry.InstanceID]counters{}
 	list, err := m.Stats(ctx)
 	if err != nil {
-		return u
+		return use
 	}
 	for _, x := range list {
-		q, k := u.Instances[x.Instance], by[x.Instance]
+		q, k := use.Instances[x.Instance], by[x.Instance]
 		k.cpu, k.waiting = k.cpu+x.Stats.CPU, k.waiting+x.Stats.Waiting
 		k.periods, k.throttled = k.periods+x.Stats.Periods, k.throttled+x.Stats.ThrottledPeriods
 		if x.Links != nil {
@@ -349,7 +328,7 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		q.RxBytes, q.TxBytes = q.RxBytes+x.RxBytes, q.TxBytes+x.TxBytes
 		q.ReadBytes, q.WriteBytes = q.ReadBytes+int64(x.Stats.DiskRead), q.WriteBytes+int64(x.Stats.DiskWrite)
 		k.disk, k.network = q.ReadBytes+q.WriteBytes, q.RxBytes+q.TxBytes
-		u.Instances[x.Instance], by[x.Instance] = q, k
+		use.Instances[x.Instance], by[x.Instance] = q, k
 	}
 	diskMs, disks := m.usage.files.diskTime()
 	var diskBytes int64
@@ -364,7 +343,7 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 		if !ok || span <= 0 {
 			continue
 		}
-		d, q := k.since(before), u.Instances[id]
+		d, q := k.since(before), use.Instances[id]
 		q.CPU = skerry.MilliCPU(1000 * d.cpu / span)
 		q.Waiting = min(1, float64(d.waiting)/float64(span))
 		if d.periods > 0 {
@@ -378,18 +357,18 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 			q.Network = min(1, float64(d.network)/span.Seconds()/float64(bandwidth))
 		}
 		q.ProbeMs = m.prober.probeTime(id)
-		u.Instances[id] = q
+		use.Instances[id] = q
 	}
 	busy, total := m.usage.files.cpuTimes()
 	if !first && total > m.usage.total {
 		share := (busy - m.usage.busy) / (total - m.usage.total)
-		u.Used.CPU = skerry.MilliCPU(share * 1000 * float64(goruntime.NumCPU()))
+		use.Used.CPU = skerry.MilliCPU(share * 1000 * float64(goruntime.NumCPU()))
 	}
 	if all, free := m.usage.files.memory(); all > 0 {
-		u.Used.Memory = all - free
+		use.Used.Memory = all - free
 	}
 	m.usage = usage{files: m.usage.files, at: now, by: by, busy: busy, total: total, disk: diskMs}
-	return u
+	return use
 }
 
 // bandwidth is what the machine can send and receive together, in bytes per second, or 0 where that is not known.

@@ -183,17 +183,6 @@ func (s *Server) image(ctx context.Context, assigned *spec.Assignment, ref strin
 	return img, layers, err
 }
 
-// places says where files are below a worker's directory, and makes volumes there.
-type places struct{ dir string }
-
-func (pl places) instanceDir(id skerry.InstanceID) string {
-	return filepath.Join(pl.dir, "instances", string(id))
-}
-
-func (pl places) volumeDir(id skerry.InstanceID, name string) string {
-	return filepath.Join(pl.instanceDir(id), "volumes", name)
-}
-
 const (
 	runDir        = "/run/skerry" // inside
 	endpointsFile = "endpoints.json"
@@ -220,10 +209,6 @@ func (s *Server) makeFiles(ctx context.Context, a *spec.Assignment) error {
 		return fmt.Errorf("endpoints: %w", err)
 	}
 	return nil
-}
-
-func (pl places) configFile(id skerry.InstanceID, n int) string {
-	return filepath.Join(pl.instanceDir(id), "config", strconv.Itoa(n))
 }
 
 func writeConfig(path string, f spec.ConfigFile) error {

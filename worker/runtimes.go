@@ -30,9 +30,9 @@ type runtimes struct {
 	reports []wire.RuntimeReport
 }
 
-func newRuntimes(opt *ServerOptions) *runtimes {
-	rt := &runtimes{list: opt.Drivers, named: map[string]runtime.Driver{}, dir: opt.Dir, noUsers: opt.Users.Off, log: opt.Log}
-	for _, d := range opt.Drivers {
+func newRuntimes(list []runtime.Driver, dir string, noUsers bool, log *slog.Logger) *runtimes {
+	rt := &runtimes{list: list, named: map[string]runtime.Driver{}, dir: dir, noUsers: noUsers, log: log}
+	for _, d := range list {
 		rt.named[d.Name()] = d
 	}
 	return rt
@@ -164,4 +164,15 @@ func (rt *runtimes) of(data json.RawMessage) (runtime.Driver, runtime.Handle, er
 		return nil, h, fmt.Errorf("runtime %q is not part of this build", h.Driver)
 	}
 	return d, h, nil
+}
+
+func exitOf(e runtime.Exit) wire.Exit {
+	out := wire.Exit{Code: e.Code, OOMKilled: e.OOMKilled, At: e.At}
+	if e.Signal != 0 {
+		out.Signal = signalName(e.Signal)
+	}
+	if e.Lost {
+		out.Code, out.Message = 255, "nobody saw how it ended"
+	}
+	return out
 }

@@ -125,6 +125,30 @@ type Server struct {
 	work   atomic.Pointer[tier.Work] // nil before the first
 }
 
+// requests answers what a worker is asked over its link, and by nobody else.
+type requests struct{ *Server }
+
+// meter measures what instances and the machine use.
+type meter struct {
+	*Server
+	usage    usage
+	arrivals arrivals
+	nudge    chan struct{}      // measure now
+	pace     chan time.Duration // the last interval that the core asked for
+	links    linkTimes
+	shares   shares
+	// measuring has one for each round trip to a user that is measured.
+	measuring chan struct{}
+}
+
+// measureNow has use measured before its time.
+func (m *meter) measureNow() {
+	select {
+	case m.nudge <- struct{}{}:
+	default:
+	}
+}
+
 // activity is what goes on for one instance outside the core.
 type activity struct {
 	prepare context.CancelFunc // of Prepare, and of the fetching of a state
@@ -137,7 +161,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if opt.MinFree == 0 {
 		opt.MinFree = 64 * skerry.MiB
 	}
-	server := &Server{Role: tier.NewRole(), places: places{opt.Dir}, opt: opt, runtimes: newRuntimes(&opt), journal: journal.New(opt.Journal),
+	server := &Server{Role: tier.NewRole(), places: places{opt.Dir}, opt: opt, runtimes: newRuntimes(opt.Drivers, opt.Dir, opt.Users.Off, opt.Log), journal: journal.New(opt.Journal),
 		active: map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
 		endpoints: newEndpoints()}
 	var err error
@@ -381,17 +405,6 @@ func (s *Server) Parent() (connected bool, why string) {
 		return false, "not started"
 	}
 	return up.Connected()
-}
-
-func exitOf(e runtime.Exit) wire.Exit {
-	out := wire.Exit{Code: e.Code, OOMKilled: e.OOMKilled, At: e.At}
-	if e.Signal != 0 {
-		out.Signal = signalName(e.Signal)
-	}
-	if e.Lost {
-		out.Code, out.Message = 255, "nobody saw how it ended"
-	}
-	return out
 }
 
 // host carries out the core's effects.

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -18,21 +17,6 @@ import (
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/worker/core"
 )
-
-// Local volumes are below the worker's directory:
-//
-//	local/NAMESPACE/APPLICATION/SERVICE/ORDINAL/VOLUME/data     what the containers see
-//	                                                  /image    the file that holds it, where it has a size
-//	local/.removed-N                                            on its way out
-const (
-	localDir      = "local"
-	removedPrefix = ".removed-"
-)
-
-func (pl places) claimDir(v spec.VolumeClaim) string {
-	app := v.Service.App
-	return filepath.Join(pl.dir, localDir, app.Namespace, app.Name, v.Service.Service, strconv.Itoa(v.Ordinal), v.Volume)
-}
 
 func claimOf(a *spec.Assignment) spec.VolumeClaim {
 	return spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal}
