@@ -133,7 +133,7 @@ func (h *Handler) restart(ctx context.Context, who *auth.Principal, k skerry.Ser
 
 func (h *Handler) addApply() {
 	type applyIn struct {
-		ContentType string            `header:"Content-Type" maxLength:"200"`
+		ContentType string            `header:"Content-Type" maxLength:"200" hidden:"true"`
 		Register    bool              `query:"register" doc:"Store the manifest without deploying it."`
 		DryRun      bool              `query:"dryRun" doc:"Make all checks of an apply, resolve images, and tell what it would do, without changing anything."`
 		Expect      skerry.Generation `query:"expectGeneration" doc:"Fail unless the application is at this generation."`
@@ -150,7 +150,7 @@ func (h *Handler) addApply() {
 	})
 	h.takesManifest(op)
 	type planIn struct {
-		ContentType string `header:"Content-Type" maxLength:"200"`
+		ContentType string `header:"Content-Type" maxLength:"200" hidden:"true"`
 		RawBody     []byte `contentType:"application/yaml"`
 	}
 	plan := operation{ID: "plan-app", Method: http.MethodPost, Path: "/v1/plan", Scope: auth.ScopeAppsWrite, Object: objNamed,

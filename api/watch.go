@@ -50,7 +50,7 @@ type watchIn struct {
 	Namespace string `query:"namespace" maxLength:"63"`
 	App       string `query:"app" maxLength:"63"`
 	Kinds     string `query:"kinds" maxLength:"60" doc:"Comma-separated list of app, instance and event. Default: all."`
-	Accept    string `header:"Accept" maxLength:"500" doc:"Use text/event-stream to receive server-sent events."`
+	Accept    string `header:"Accept" maxLength:"500" hidden:"true"` // the document has both types of content
 }
 
 // watchOptions are a checked watchIn.
@@ -113,6 +113,8 @@ func (h *Handler) addEvents() {
 				h.watch(w, r, who, o)
 			}}, nil
 		})
+	document := h.api.OpenAPI().Paths["/v1/watch"].Get.Responses["200"].Content
+	document["text/event-stream"] = document["application/x-ndjson"]
 }
 
 // watcher is one watch. Only its own goroutine touches it.

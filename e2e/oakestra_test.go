@@ -30,17 +30,7 @@ type oak struct {
 // newOak installs the client, and has it speak to this machine. The port is its own: 10000.
 func newOak(t *testing.T) *oak {
 	t.Helper()
-	const requirements = "testdata/oakestra/requirements.txt"
-	recipe, err := os.ReadFile(requirements)
-	if err != nil {
-		t.Fatalf("read what is to be installed: %v", err)
-	}
-	dir := cached(t, "oak-cli", recipe, func(made string) {
-		outside(t, "oak-cli", "/usr/bin/python3", "-m", "venv", made)
-		outside(t, "oak-cli", filepath.Join(made, "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
-			"--only-binary=:all:", "--requirement", requirements)
-	})
-	o := &oak{t, filepath.Join(dir, "bin/python"), t.TempDir()}
+	o := &oak{t, pythonOf(t, "oak-cli", "testdata/oakestra/requirements.txt"), t.TempDir()}
 	o.must("configuration", "key-vars", "configure", "system_manager_ip", "--value", "127.0.0.1")
 	return o
 }

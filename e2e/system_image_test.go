@@ -135,6 +135,21 @@ func outside(t *testing.T, what string, command ...string) {
 	t.Fatalf("%s: %v\n%s", what, err, out[max(0, len(out)-2000):])
 }
 
+// pythonOf installs what a file of pinned requirements lists, and gives the interpreter that imports it.
+func pythonOf(t *testing.T, name, requirements string) string {
+	t.Helper()
+	recipe, err := os.ReadFile(requirements)
+	if err != nil {
+		t.Fatalf("read what is to be installed: %v", err)
+	}
+	dir := cached(t, name, recipe, func(made string) {
+		outside(t, name, "/usr/bin/python3", "-m", "venv", made)
+		outside(t, name, filepath.Join(made, "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
+			"--only-binary=:all:", "--requirement", requirements)
+	})
+	return filepath.Join(dir, "bin/python")
+}
+
 // unpack has Debian's packages for an architecture unpacked, of which nothing is run, and its modules listed.
 func unpack(t *testing.T, arch, tree string) {
 	t.Helper()

@@ -1,0 +1,93 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+)
+
+// TestOpenAPI has schemathesis ask a root and its cluster for everything that their document describes, rightly and wrongly, and hold each
+// answer against that: its status, its type and its shape. Its requests depend on the document alone.
+func TestOpenAPI(t *testing.T) {
+	python := pythonOf(t, "schemathesis", "testdata/schemathesis/requirements.txt")
+	ctx := t.Context()
+	p := newProcesses(t, "worker")
+	p.threeRoles()
+	root, cluster := login(t, "https://127.0.0.1:7480", p.data("root")), login(t, "https://127.0.0.1:7481", p.data("cluster"))
+	for _, c := range []*api.Client{root, cluster} {
+		grants := []auth.Grant{{Role: auth.RoleAdmin, Org: auth.Any, Cluster: auth.Any}}
+		if _, err := c.CreateUser(ctx, "asker", askerPassword, grants); err != nil {
+			t.Fatalf("create the user who asks %s: %v", c.Server(), err)
+		}
+		if _, err := c.PutSecret(ctx, "default", "password", false, spec.SecretValue{"value": []byte("tern")}); err != nil {
+			t.Fatalf("create a secret at %s: %v", c.Server(), err)
+		}
+	}
+	bin := filepath.Join(p.dir, "program")
+	testenv.Build(t, bin, workload)
+	pushFile(t, root, p.dir, "test/workload:1", bin)
+	await(t, "the site works", func() bool {
+		list, err := root.Clusters(ctx)
+		return err == nil && len(list) == 1 && len(list[0].Report.Classes) == 1
+	})
+	applied(t, root, "ledger", []byte(`{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":"ledger"},"spec":{"services":[{"name":"db",
+"image":"test/workload:1","args":["sleep"],"terminationGrace":"1s","resources":{"cpu":0.05,"memory":"32Mi"},
+"volumes":[{"name":"data","local":{}}],"mounts":[{"volume":"data","path":"/data"}]}]}}`), 1)
+	claim := spec.VolumeClaim{Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "ledger"}, Service: "db"}}
+	snapshot, err := cluster.TakeSnapshot(ctx, claim, 0)
+	if err != nil {
+		t.Fatalf("take a snapshot: %v", err)
+	}
+	instances, err := root.Instances(ctx, api.InstanceFilter{App: "ledger"})
+	if err != nil || len(instances) != 1 {
+		t.Fatalf("instances: %+v, %v; want one", instances, err)
+	}
+
+	var both sync.WaitGroup
+	for _, c := range []*api.Client{root, cluster} {
+		both.Go(func() {
+			schemathesis(t, python, c.Server(), "INSTANCE="+string(instances[0].ID), "SNAPSHOT="+string(snapshot.ID))
+		})
+	}
+	both.Wait()
+}
+
+const askerPassword = "a tern over the skerry"
+
+// schemathesis checks one server against its document.
+func schemathesis(t *testing.T, python, server string, env ...string) {
+	t.Helper()
+	phases, least := "examples,fuzzing", 300
+	if testenv.Systems() { // the boundaries of every constraint, and sequences of operations
+		phases, least = "examples,coverage,fuzzing,stateful", 3000
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run",
+		server+"/openapi.json", "--no-color", "--max-examples", fmt.Sprint(testenv.Times(6, 40)), "--phases", phases)
+	cmd.Dir = "testdata/schemathesis"
+	cmd.Env = append(append(os.Environ(), "ASKER=asker", "ASKER_PASSWORD="+askerPassword, "PYTHONDONTWRITEBYTECODE=1"), env...)
+	raw, err := cmd.CombinedOutput()
+	out := string(raw)
+	if err != nil {
+		t.Errorf("schemathesis at %s: %v\n%s", server, err, out[max(0, strings.Index(out, "=== ERRORS")):])
+	}
+	asked := regexp.MustCompile(`(\d+) generated`).FindStringSubmatch(out)
+	if asked == nil {
+		t.Errorf("schemathesis does not say how much it asked:\n%s", out)
+	} else if n, _ := strconv.Atoi(asked[1]); n < least {
+		t.Errorf("schemathesis asked %s %d times, want %d at least:\n%s", server, n, least, out)
+	}
+}
