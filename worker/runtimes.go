@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -26,6 +27,8 @@ type runtimes struct {
 	noUsers bool   // the operator wants no user namespaces
 	log     *slog.Logger
 
+	pending sync.WaitGroup // self-tests that a start did not wait for
+
 	mu      sync.Mutex
 	reports []wire.RuntimeReport
 }
@@ -38,40 +41,74 @@ func newRuntimes(list []runtime.Driver, dir string, noUsers bool, log *slog.Logg
 	return rt
 }
 
-// check runs every runtime's self-test, and keeps and returns the verdicts.
-func (rt *runtimes) check(ctx context.Context) []wire.RuntimeReport {
-	var wg sync.WaitGroup
-	out := make([]wire.RuntimeReport, len(rt.list))
-	for n, d := range rt.list {
-		wg.Go(func() {
-			r := d.Check(ctx)
-			out[n] = wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent,
-				Emulated: r.Emulated}
-			for _, a := range r.Abilities {
-				out[n].Abilities = append(out[n].Abilities, string(a))
-			}
-			rt.checkUsers(&out[n])
-			if !r.Passed && !r.Absent {
-				rt.log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
-			}
-			if r.Passed && r.Cause != "" && !out[n].NoUserNamespaces() && !out[n].SharedUsers() {
-				rt.log.Info("runtime works with restrictions", "runtime", d.Name(), "why", r.Cause)
-			}
-		})
-	}
-	wg.Wait()
+// machineWait is how long a starting worker waits for the self-tests of runtimes that boot a machine, which takes minutes where its
+// processor is emulated. Nothing about how other runtimes run depends on them.
+const machineWait = 15 * time.Second
+
+// check runs every runtime's self-test, and keeps and returns the verdicts. It waits for machines until patience ends: a verdict that
+// comes after that is kept, and late is called.
+func (rt *runtimes) check(ctx, patience context.Context, late func()) []wire.RuntimeReport {
 	profile, err := ReadProfile(rt.dir)
 	if err != nil {
 		rt.log.Warn("the profile of runtimes is not used", "err", err)
 	}
-	for i := range out {
-		if p, ok := profile[out[i].Name]; ok {
-			out[i].Profile = &p
+	out, verdicts := make([]wire.RuntimeReport, len(rt.list)), make([]chan wire.RuntimeReport, len(rt.list))
+	for n, d := range rt.list {
+		verdicts[n] = make(chan wire.RuntimeReport, 1)
+		go func() { verdicts[n] <- rt.test(ctx, d, profile) }()
+	}
+	var pending []int
+	for n, d := range rt.list {
+		wait := patience.Done()
+		if k := spec.RuntimeNamed(d.Name()); k == nil || k.Isolation != spec.IsolationHardware {
+			wait = nil
+		}
+		select {
+		case out[n] = <-verdicts[n]:
+		case <-wait:
+			pending = append(pending, n)
+			out[n] = wire.RuntimeReport{Name: d.Name(), Cause: "its self-test still boots a machine",
+				Cure: "wait: the runtime is used once it has passed"}
+			rt.log.Info("a self-test takes long; the worker begins without that runtime", "runtime", d.Name())
 		}
 	}
 	rt.mu.Lock()
 	rt.reports = out
 	rt.mu.Unlock()
+	for _, n := range pending {
+		rt.pending.Go(func() {
+			verdict := <-verdicts[n]
+			if ctx.Err() != nil {
+				return
+			}
+			rt.mu.Lock()
+			rt.reports = slices.Clone(rt.reports)
+			rt.reports[n] = verdict
+			rt.mu.Unlock()
+			late()
+		})
+	}
+	return slices.Clone(out)
+}
+
+// test runs one runtime's self-test.
+func (rt *runtimes) test(ctx context.Context, d runtime.Driver, profile map[string]wire.RuntimeProfile) wire.RuntimeReport {
+	r := d.Check(ctx)
+	out := wire.RuntimeReport{Name: d.Name(), Passed: r.Passed, Cause: r.Cause, Cure: r.Cure, Version: r.Version, Absent: r.Absent,
+		Emulated: r.Emulated}
+	for _, a := range r.Abilities {
+		out.Abilities = append(out.Abilities, string(a))
+	}
+	rt.checkUsers(&out)
+	if !r.Passed && !r.Absent {
+		rt.log.Warn("runtime does not work", "runtime", d.Name(), "err", r.Cause, "hint", r.Cure)
+	}
+	if r.Passed && r.Cause != "" && !out.NoUserNamespaces() && !out.SharedUsers() {
+		rt.log.Info("runtime works with restrictions", "runtime", d.Name(), "why", r.Cause)
+	}
+	if p, ok := profile[out.Name]; ok {
+		out.Profile = &p
+	}
 	return out
 }
 

@@ -198,12 +198,17 @@ func NewServer(opt ServerOptions) (*Server, error) {
 
 // Run checks the runtimes and lives until ctx ends. What runs on the machine runs on.
 func (s *Server) Run(ctx context.Context) error {
-	s.Check(ctx)
+	patience, stop := context.WithTimeout(ctx, machineWait)
+	defer stop()
+	s.runtimes.check(ctx, patience, func() { s.Post(core.Facts{Facts: s.facts()}) })
+	defer s.runtimes.pending.Wait()
 	return s.Role.Run(ctx)
 }
 
 // Check runs every runtime's self-test, and keeps and returns the verdicts.
-func (s *Server) Check(ctx context.Context) []wire.RuntimeReport { return s.runtimes.check(ctx) }
+func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
+	return s.runtimes.check(ctx, context.Background(), nil)
+}
 
 // Recheck is Check of a worker that runs: its cluster is told.
 func (s *Server) Recheck(ctx context.Context) []wire.RuntimeReport {
