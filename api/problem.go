@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -134,11 +135,13 @@ func (h *Handler) translate(ctx huma.Context, _ string, v any) (any, error) {
 }
 
 // wrongType is how the decoder of JSON refuses a value.
-var wrongType = regexp.MustCompile(`^json: cannot unmarshal (?:(string|array|object|bool)|number(?: ([^ ]+))?) into Go .* of type ([^ ]+)$`)
+var wrongType = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^json: cannot unmarshal (?:(string|array|object|bool)|number(?: ([^ ]+))?) into Go .* of type ([^ ]+)$`)
+})
 
 // plainType says what a value should have been without the words of our programming language.
 func plainType(message string) string {
-	m := wrongType.FindStringSubmatch(message)
+	m := wrongType().FindStringSubmatch(message)
 	if m == nil {
 		return message
 	}

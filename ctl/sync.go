@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,7 +88,9 @@ Exit status with --once: that of "skerry apply"; with --once --plan 0 if there i
 }
 
 // sourceName is what names of sources, which are values of labels, look like.
-var sourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var sourceName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+})
 
 // complete checks the flags, and fills in what follows from others.
 func (f *syncFlags) complete() error {
@@ -100,7 +103,7 @@ func (f *syncFlags) complete() error {
 		}
 		f.name = strings.ToLower(strings.TrimSuffix(path.Base(at[strings.LastIndex(at, ":")+1:]), ".git"))
 	}
-	if !sourceName.MatchString(f.name) {
+	if !sourceName().MatchString(f.name) {
 		return skerry.Errorf(skerry.CodeInvalid, "%q cannot be the name of a source", f.name).
 			WithHint("give one with --name: small letters, digits and hyphens, at most 63")
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/decide/apps"
@@ -20,7 +21,7 @@ import (
 // TestMachine runs a service that asks for isolation by hardware: its machine answers at a port of the host, is charged what it
 // takes, and goes on while the agent restarts.
 func TestMachine(t *testing.T) {
-	s := (&site{t: t, machines: node.Machines{Kernel: testenv.GuestKernel(t), Emulate: true}}).open()
+	s := (&site{t: t, patience: 5 * time.Minute, machines: node.Machines{Kernel: testenv.GuestKernel(t), Emulate: true}}).open()
 	files := t.TempDir()
 	testenv.Build(t, filepath.Join(files, "catalog"), "skerry.dev/skerry/examples/shop/catalog")
 	testenv.Build(t, filepath.Join(files, "workload"), workload)

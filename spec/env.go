@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // EnvField is something that Skerry knows of an instance when it starts.
@@ -63,7 +64,9 @@ func containersOf(s *ServiceSpec) iter.Seq[*Container] {
 }
 
 // lateVariable is a reference to a variable, as $(NAME).
-var lateVariable = regexp.MustCompile(`\$?\$\(([^()\x00=]{1,256})\)`)
+var lateVariable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$?\$\(([^()\x00=]{1,256})\)`)
+})
 
 // ExpandLate puts the values of variables where a text has $(NAME), and makes $(NAME) of $$(NAME). What refers to no such variable stays
 // as it is: most is the affair of a shell.
@@ -72,7 +75,7 @@ func ExpandLate(text string, late map[string]string) (string, error) {
 		return text, nil
 	}
 	size := len(text)
-	out := lateVariable.ReplaceAllStringFunc(text, func(found string) string {
+	out := lateVariable().ReplaceAllStringFunc(text, func(found string) string {
 		_, name, _ := strings.Cut(strings.TrimSuffix(found, ")"), "(")
 		value, ok := late[name]
 		switch {

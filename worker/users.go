@@ -76,14 +76,22 @@ type userRanges struct {
 	taken []string // files like /etc/subuid, of ranges that are others'
 	known []string // files like /etc/passwd, of users and groups that the host has
 	all   userRegistry
-	// held gives further ranges, by their first users, that files on the disk have; nil: there are none.
+	// held gives further ranges, by their first users, that files on the disk have; nil: there are none. It reads the records of all
+	// instances, volumes and copies.
 	held func() []uint32
 
 	mu   sync.Mutex // protects what follows
 	of   map[string]uint32
 	by   map[uint32]string // nil before the first look
 	used map[string]time.Time
+	// onDisk is what held gave at lookedAt. What came onto the disk since then has ranges of by, until one leaves by: the zero time asks for
+	// another look.
+	onDisk   []uint32
+	lookedAt time.Time
 }
+
+// heldFor is how long a look at the disk serves. Without it, each of a hundred starts would read the records of all the others.
+const heldFor = time.Minute
 
 // usersFile is the file with the first user of an instance or an organisation, in decimal digits. Maps have its path.
 const usersFile = "users"
@@ -152,7 +160,7 @@ func (u *userRanges) takeFor(file, seed string, write func(string, []byte, fs.Fi
 		switch err := overlaps(first, others); {
 		case err != nil && org: // while it did not run; its files follow
 			ok = false
-			delete(u.by, first)
+			u.leave(first)
 		case err != nil:
 			return nil, err
 		}
@@ -188,10 +196,16 @@ func (u *userRanges) give(id skerry.InstanceID) {
 func (u *userRanges) forget(file string) {
 	if first, ok := u.of[file]; ok {
 		delete(u.of, file)
-		delete(u.by, first)
 		delete(u.used, file)
+		u.leave(first)
 		u.all.give(first, file)
 	}
+}
+
+// leave takes a range out of those that are given; files may still have it. The lock is held.
+func (u *userRanges) leave(first uint32) {
+	delete(u.by, first)
+	u.lookedAt = time.Time{}
 }
 
 // release forgets the users of organisations that have no instance here, if nothing on the disk belongs to them and none were asked for
@@ -278,10 +292,26 @@ func (u *userRanges) find(seed string, claims []claim) (uint32, error) {
 		}
 		others = append(others, list...)
 	}
-	if u.held != nil {
-		for _, first := range u.held() {
-			others = append(others, idRange{uint64(first), uint64(first) + usersEach - 1})
-		}
+	looked := u.held == nil || time.Since(u.lookedAt) > heldFor
+	if u.held != nil && looked {
+		u.lookedAt, u.onDisk = time.Now(), u.held()
+	}
+	first, ok := u.free(seed, others)
+	if !ok && !looked { // what was on the disk may have gone
+		u.lookedAt, u.onDisk = time.Now(), u.held()
+		first, ok = u.free(seed, others)
+	}
+	if !ok {
+		return 0, fmt.Errorf("users: all %d ranges of %d users for user namespaces are in use; give the worker more with --user-namespaces",
+			u.pool.Size/usersEach, usersEach)
+	}
+	return first, nil
+}
+
+// free gives the first range, from the place of a seed on, that nobody has.
+func (u *userRanges) free(seed string, others []idRange) (first uint32, ok bool) {
+	for _, first := range u.onDisk {
+		others = append(others, idRange{uint64(first), uint64(first) + usersEach - 1})
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(seed))
@@ -295,11 +325,10 @@ func (u *userRanges) find(seed string, claims []claim) (uint32, error) {
 			near = near || overlap(uint64(first), last, uint64(f), uint64(f)+usersEach-1)
 		}
 		if !near && !slices.ContainsFunc(others, mine) {
-			return first, nil
+			return first, true
 		}
 	}
-	return 0, fmt.Errorf("users: all %d ranges of %d users for user namespaces are in use; give the worker more with --user-namespaces", n,
-		usersEach)
+	return 0, false
 }
 
 // idRange are users, or groups, of the host.

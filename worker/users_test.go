@@ -67,6 +67,44 @@ func TestUserRanges(t *testing.T) {
 	}
 }
 
+// Whom files on the disk belong to is not read again for each instance that starts, but before a range that was left is given again, and
+// before the pool counts as used up.
+func TestUserRangesLookOnce(t *testing.T) {
+	dir := t.TempDir()
+	u := ranges(t, dir, "a", "b", "c", "d", "e")
+	looks := 0
+	var held []uint32
+	u.held = func() []uint32 { looks++; return held }
+	take := func(id skerry.InstanceID, wantLooks int) uint32 {
+		t.Helper()
+		m, err := u.take(id)
+		if err != nil {
+			t.Fatalf("take %s: %v", id, err)
+		}
+		if looks != wantLooks {
+			t.Errorf("after %s, got %d looks at the disk, want %d", id, looks, wantLooks)
+		}
+		return m.First
+	}
+	left := take("a", 1)
+	take("b", 1)
+	take("b", 1)
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	held = []uint32{left} // a volume that outlives it
+	u.give("a")
+	take("c", 2)
+	take("d", 2)
+	if m, err := u.take("e"); err == nil || looks != 3 {
+		t.Errorf("got %+v, %v after %d looks, want an error after 3, as a volume has the last range", m, err, looks)
+	}
+	held = nil
+	if got := take("e", 4); got != left {
+		t.Errorf("got users from %d, want the last range, from %d", got, left)
+	}
+}
+
 // Workers of one machine give no users twice, also when the agent of one is down, and take those that ended. Two that had the same before
 // they knew of each other find out.
 func TestUserRangesOfTwoWorkers(t *testing.T) {

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ const (
 )
 
 // job is how a job of Nomad begins, in its own language.
-var job = regexp.MustCompile(`(?m)^\s*job\s+"[^"]*"\s*\{`)
+var job = late(`(?m)^\s*job\s+"[^"]*"\s*\{`)
 
 // Detect says what a document is written for, by its content alone.
 func Detect(data []byte) Format {
@@ -32,7 +31,7 @@ func Detect(data []byte) Format {
 	if format := detectYAML(&doc); !broken && format != FormatUnknown {
 		return format // whatever is in its texts
 	}
-	begin, kind := job.FindIndex(data), kindOfKubernetes.FindIndex(data)
+	begin, kind := job().FindIndex(data), kindOfKubernetes().FindIndex(data)
 	switch {
 	case begin != nil && (kind == nil || begin[0] < kind[0]):
 		return FormatNomad
@@ -69,16 +68,16 @@ func detectYAML(doc *yaml.Node) Format {
 }
 
 // kindOfKubernetes is where an object says its kind, for files that no parser of YAML takes.
-var kindOfKubernetes = regexp.MustCompile(`(?m)^kind:`)
+var kindOfKubernetes = late(`(?m)^kind:`)
 
 // templated is what a template engine would have to fill in, such as {{ .Values.image }}.
-var templated = regexp.MustCompile(`\{\{-?\s*(?:\$|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|` +
+var templated = late(`\{\{-?\s*(?:\$|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|` +
 	`(?:include|template|tpl|if|range|with|end|toYaml)\b)[^}]*\}?\}?`)
 
 // Template finds what a template engine would have to fill in: the parser of YAML takes it for other things, or for text. The zero
 // value: there is nothing like that. Data of a ConfigMap may be templates of the program that reads them.
 func Template(data []byte) (line, column int, text string) {
-	at := templated.FindIndex(data)
+	at := templated().FindIndex(data)
 	if at == nil {
 		return 0, 0, ""
 	}
@@ -90,7 +89,7 @@ func Template(data []byte) (line, column int, text string) {
 			return 0, 0, ""
 		}
 		if node.Kind == yaml.ScalarNode {
-			text = templated.FindString(node.Value)
+			text = templated().FindString(node.Value)
 		}
 		return node.Line, node.Column, text
 	}
@@ -99,7 +98,7 @@ func Template(data []byte) (line, column int, text string) {
 
 // templateIn finds a template among the values of a document, but not in those that programs read.
 func templateIn(node *yaml.Node) *yaml.Node {
-	if node.Kind == yaml.ScalarNode && templated.MatchString(node.Value) {
+	if node.Kind == yaml.ScalarNode && templated().MatchString(node.Value) {
 		return node
 	}
 	for i, value := range node.Content {

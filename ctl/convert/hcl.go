@@ -3,7 +3,6 @@ package convert
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -270,7 +269,7 @@ func (in *hcl) object(path string) (any, error) {
 }
 
 // outside is what the language itself puts into a text.
-var outside = regexp.MustCompile(`[$%]\{ *(var|local)\.[^}]*\}|%\{[^}]*\}|\$\{[a-z0-9_]+\([^}]*\}`)
+var outside = late(`[$%]\{ *(var|local)\.[^}]*\}|%\{[^}]*\}|\$\{[a-z0-9_]+\([^}]*\}`)
 
 // quoted reads a text in quotes. What is in ${} stays as it is: Nomad computes it on the machine.
 func (in *hcl) quoted() (string, error) {
@@ -282,7 +281,7 @@ func (in *hcl) quoted() (string, error) {
 		in.at++
 		switch {
 		case letter == '"':
-			if found := outside.FindString(out.String()); found != "" {
+			if found := outside().FindString(out.String()); found != "" {
 				in.at = start
 				return "", fmt.Errorf("variables, functions and conditions are not computed; write what %q becomes", found)
 			}

@@ -3,7 +3,6 @@ package convert
 import (
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,13 +269,13 @@ func (conv *kube) known(env map[string]string) func(string) (string, bool) {
 }
 
 // reference is a variable in a text, one that is none, or a dollar sign that is none's.
-var reference = regexp.MustCompile(`\$\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)|\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
+var reference = late(`\$\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)|\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
 
 // expand puts the values of variables in their places, as Kubernetes does. What is not known stays, for the worker if it is
 // known there. Each value may be several of another in turn, so what comes of it is refused beyond what a manifest can have.
 func (conv *kube) expand(at *fields, key, text string, container *spec.Container) string {
 	known := conv.known(container.Env)
-	out := reference.ReplaceAllStringFunc(text, func(found string) string {
+	out := reference().ReplaceAllStringFunc(text, func(found string) string {
 		if strings.HasPrefix(found, "$$") {
 			name := strings.Trim(found, "$()")
 			if container.EnvFields[name] != "" || container.EnvSecrets[name] != "" {

@@ -3,7 +3,6 @@ package convert
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +98,7 @@ func (load *workload) target(text string, port int) int {
 }
 
 // outsideName is a name of a Service in the DNS of Kubernetes.
-var outsideName = regexp.MustCompile(`\b[a-z0-9-]+\.[a-z0-9-]+\.svc(\.cluster\.local)?\b`)
+var outsideName = late(`\b[a-z0-9-]+\.[a-z0-9-]+\.svc(\.cluster\.local)?\b`)
 
 // peersIn writes in a text the names of Services as Skerry's resolver knows them, with the ports that instances have: a name in its
 // long form is not answered, and an address leads to the port that was asked for.
@@ -138,7 +137,7 @@ func (conv *kube) peersIn(at *fields, key, text string) string {
 	if out != text {
 		at.approx(key, "names of services and their ports are written as they are here")
 	}
-	if name := outsideName.FindString(out); name != "" {
+	if name := outsideName().FindString(out); name != "" {
 		at.approx(key, "%s is not of these files: Skerry does not answer that name; export the service from its application", name)
 	}
 	return out

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -377,11 +376,11 @@ func (conv *nomad) port(from *fields, key string) int {
 }
 
 // computed is what Nomad puts into a text on the machine.
-var computed = regexp.MustCompile(`\$\{([^}]*)\}`)
+var computed = late(`\$\{([^}]*)\}`)
 
 // known puts in a text what is known before it runs, and refuses the rest.
 func (conv *nomad) known(from *fields, key, text string) string {
-	return computed.ReplaceAllStringFunc(text, func(found string) string {
+	return computed().ReplaceAllStringFunc(text, func(found string) string {
 		name := found[2 : len(found)-1]
 		if port, ok := strings.CutPrefix(name, "NOMAD_PORT_"); ok && conv.ports[port] > 0 {
 			return strconv.Itoa(conv.ports[port])

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -23,7 +24,7 @@ func Place(doc *yaml.Node, path string) (line, column int) {
 			node = node.Alias
 		}
 		if node.Kind == yaml.SequenceNode {
-			match := element.FindStringSubmatch(path)
+			match := element().FindStringSubmatch(path)
 			if match == nil {
 				return line, column
 			}
@@ -110,34 +111,39 @@ func (r *Result) locate() {
 	r.Fields = slices.Compact(r.Fields) // what two workloads use is said once
 }
 
+// late compiles an expression when it is first used: every process of Skerry starts with this package, and few convert anything.
+func late(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 // lineNumber is what the parser of YAML says of a place.
-var lineNumber = regexp.MustCompile(`line (\d+)`)
+var lineNumber = late(`line (\d+)`)
 
 // Shifted gives what a parser of YAML said of a document that begins on a line of its file: parsers count from the document's first line.
 func Shifted(err error, line int) string {
 	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
-	return lineNumber.ReplaceAllStringFunc(text, func(text string) string {
+	return lineNumber().ReplaceAllStringFunc(text, func(text string) string {
 		n, _ := strconv.Atoi(strings.TrimPrefix(text, "line "))
 		return fmt.Sprintf("line %d", n+max(line-1, 0))
 	})
 }
 
 // element is an element of a list at the start of a path, as here or as the parser writes it.
-var element = regexp.MustCompile(`^\[?(\d+)\]?(\.|$)`)
+var element = late(`^\[?(\d+)\]?(\.|$)`)
 
 // What the parser says of fields that it does not know.
 var (
-	noField  = regexp.MustCompile(`^(\S+) false schema`)
-	noFields = regexp.MustCompile(`^(\S+) additional properties '([^']+)'(, '[^']+')* not allowed`)
+	noField  = late(`^(\S+) false schema`)
+	noFields = late(`^(\S+) additional properties '([^']+)'(, '[^']+')* not allowed`)
 )
 
 // explain says in a file's own terms what its parser said of it.
 func explain(data []byte, file string, err error) string {
 	text := strings.TrimPrefix(err.Error(), "validating "+file+": ")
 	text = strings.TrimPrefix(text, "failed to parse "+file+": ")
-	if match := noField.FindStringSubmatch(text); match != nil {
+	if match := noField().FindStringSubmatch(text); match != nil {
 		text = match[1] + " is no field of Compose" + text[len(match[0]):]
-	} else if match := noFields.FindStringSubmatch(text); match != nil {
+	} else if match := noFields().FindStringSubmatch(text); match != nil {
 		text = match[1] + "." + match[2] + " is no field of Compose" + text[len(match[0]):]
 	}
 	var doc yaml.Node

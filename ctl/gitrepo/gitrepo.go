@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -79,14 +80,16 @@ func (o *Options) head() string {
 }
 
 // branchName is what may be a branch here: no option, no pattern, no other reference.
-var branchName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}$`)
+var branchName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/-]{0,199}$`)
+})
 
 // Open makes the copy if there is none. It does not use the network.
 func Open(ctx context.Context, opt Options) (*Repository, error) {
 	if _, err := exec.LookPath("git"); err != nil {
 		return nil, skerry.Errorf(skerry.CodeUnsupported, "the program git is not installed").WithHint("apt install git")
 	}
-	if !branchName.MatchString(opt.Branch) {
+	if !branchName().MatchString(opt.Branch) {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "%q is not the name of a branch", opt.Branch)
 	}
 	if opt.Path = path.Clean("/" + opt.Path)[1:]; strings.ContainsAny(opt.Path, ":\x00\n") {
@@ -279,14 +282,16 @@ func (r *Repository) Commit(ctx context.Context, name string) (Commit, error) {
 		return Commit{}, err
 	}
 	parts := strings.SplitN(strings.TrimSuffix(string(out), "\n"), "\x00", 3)
-	if len(parts) != 3 || !commitID.MatchString(parts[0]) {
+	if len(parts) != 3 || !commitID().MatchString(parts[0]) {
 		return Commit{}, skerry.Errorf(skerry.CodeUnavailable, "git log gave %q for %s", out, name)
 	}
 	return Commit{ID: parts[0], Author: strings.ToValidUTF8(parts[1], "?"), Subject: strings.ToValidUTF8(parts[2], "?")}, nil
 }
 
 // commitID is what names of objects look like, by SHA-1 and SHA-256.
-var commitID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var commitID = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+})
 
 // Verify refuses a commit that none of the allowed signers signed. Without Signers everything is accepted.
 func (r *Repository) Verify(ctx context.Context, commit Commit) error {
@@ -305,7 +310,7 @@ func (r *Repository) Verify(ctx context.Context, commit Commit) error {
 
 // Descends reports whether a commit has another among its ancestors, or is it.
 func (r *Repository) Descends(ctx context.Context, commit Commit, from string) bool {
-	if !commitID.MatchString(from) {
+	if !commitID().MatchString(from) {
 		return false
 	}
 	_, err := r.git(ctx, nil, "merge-base", "--is-ancestor", from, commit.ID)
@@ -352,7 +357,7 @@ func (r *Repository) Accepted(ctx context.Context) string {
 		return ""
 	}
 	out, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", accepted)
-	if id := strings.TrimSpace(string(out)); err == nil && commitID.MatchString(id) {
+	if id := strings.TrimSpace(string(out)); err == nil && commitID().MatchString(id) {
 		return id
 	}
 	return ""
@@ -420,7 +425,7 @@ func parseTree(out []byte) (entries []entry, skipped []string, err error) {
 			continue
 		}
 		size, err := strconv.Atoi(fields[3])
-		if err != nil || size < 0 || !commitID.MatchString(fields[2]) {
+		if err != nil || size < 0 || !commitID().MatchString(fields[2]) {
 			return nil, nil, skerry.Errorf(skerry.CodeUnavailable, "git ls-tree gave %q", record)
 		}
 		entries = append(entries, entry{name, fields[2], size})

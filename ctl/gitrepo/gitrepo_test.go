@@ -410,7 +410,7 @@ func FuzzParseTree(f *testing.F) {
 		entries, _, err := parseTree(data)
 		total := 0
 		for _, e := range entries {
-			if total += e.size; e.size < 0 || !commitID.MatchString(e.object) || hidden(e.name) {
+			if total += e.size; e.size < 0 || !commitID().MatchString(e.object) || hidden(e.name) {
 				t.Errorf("an entry is read as %+v", e)
 			}
 		}

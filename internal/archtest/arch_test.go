@@ -234,6 +234,31 @@ func TestNoInit(t *testing.T) {
 	}
 }
 
+// Each role, each command and each helper beside an instance begins with all packages: what compiles an expression there has all of them
+// wait for it, and keep it.
+func TestExpressionsAreCompiledLater(t *testing.T) {
+	for _, s := range load(t) {
+		if s.test || strings.HasPrefix(s.path, "scripts/") {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.VAR {
+				continue
+			}
+			ast.Inspect(g, func(n ast.Node) bool {
+				if _, later := n.(*ast.FuncLit); later {
+					return false
+				}
+				if sel, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(sel.Sel.Name, "MustCompile") {
+					t.Errorf("%s: an expression is compiled at each start; use sync.OnceValue", s.at(n))
+				}
+				return true
+			})
+		}
+	}
+}
+
 func TestFileSizes(t *testing.T) {
 	for _, s := range load(t) {
 		if s.lines > maxLines && !s.gen {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 )
@@ -331,18 +332,29 @@ func (g Group) write(controller, file, value string) error {
 // Procs gives the processes in the group and below it.
 func (g Group) Procs() []int {
 	var pids []int
-	for _, root := range g.Dirs() {
-		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || !d.IsDir() {
-				return nil
-			}
-			for s := range strings.FieldsSeq(readFile(filepath.Join(p, "cgroup.procs"))) {
-				if pid, err := strconv.Atoi(s); err == nil && pid > 0 && !slices.Contains(pids, pid) {
-					pids = append(pids, pid)
-				}
-			}
-			return nil
-		})
+	for _, dir := range g.Dirs() {
+		pids = procsBelow(dir, pids)
+	}
+	return pids
+}
+
+// procsBelow adds the processes of a directory of groups, and of those in it, to pids. It is asked of every group of every hierarchy whenever
+// shares of the disk are measured, so it lists a directory only where its number of links says that there are others in it.
+func procsBelow(dir string, pids []int) []int {
+	for s := range strings.FieldsSeq(readFile(filepath.Join(dir, "cgroup.procs"))) {
+		if pid, err := strconv.Atoi(s); err == nil && pid > 0 && !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil || st.Nlink == 2 { // its name, and the one that it has for itself
+		return pids
+	}
+	below, _ := os.ReadDir(dir)
+	for _, entry := range below {
+		if entry.IsDir() {
+			pids = procsBelow(filepath.Join(dir, entry.Name()), pids)
+		}
 	}
 	return pids
 }
@@ -514,7 +526,8 @@ func rmdir(dir string) error {
 }
 
 func readFile(path string) string {
-	data, err := os.ReadFile(path)
+	var buf [4 << 10]byte
+	data, err := files.Peek(path, buf[:])
 	if err != nil {
 		return ""
 	}
