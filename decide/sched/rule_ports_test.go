@@ -18,6 +18,11 @@ func TestHostPorts(t *testing.T) {
 		{name: "another protocol", spec: ports(spec.Port{Port: 1, HostPort: 80, Protocol: "udp"}), worker: taken("tcp/80")},
 		{name: "the worker chooses", spec: ports(spec.Port{Port: 80, HostPort: -1}), worker: taken("tcp/80")},
 		{name: "the second of two", spec: ports(spec.Port{Port: 1, HostPort: 81}, spec.Port{Port: 2, HostPort: 80}), worker: taken("tcp/80"), want: "hostPort: host port 80 is taken"},
+		{name: "one address, all taken", spec: ports(spec.Port{Port: 1, HostPort: 80, HostAddress: "127.0.0.1"}), worker: taken("tcp/80"), want: "hostPort: host port 80 is taken"},
+		{name: "one address, it is taken", spec: ports(spec.Port{Port: 1, HostPort: 80, HostAddress: "127.0.0.1"}), worker: taken("tcp/80@127.0.0.1"), want: "hostPort: host port 80 is taken"},
+		{name: "one address, another taken", spec: ports(spec.Port{Port: 1, HostPort: 80, HostAddress: "127.0.0.1"}), worker: taken("tcp/80@192.0.2.1")},
+		{name: "all, one taken", spec: ports(spec.Port{Port: 1, HostPort: 80}), worker: taken("tcp/80@192.0.2.1"), want: "hostPort: host port 80 is taken"},
+		{name: "all, another port of one address taken", spec: ports(spec.Port{Port: 1, HostPort: 8}), worker: taken("tcp/80@192.0.2.1")},
 	})
 	// Take and Give know of ports, and leave a clone alone.
 	s := siteOf([]*Worker{worker("w", 4000, skerry.GiB)})
