@@ -74,7 +74,7 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	layer, diffID, platform, err := s.layerOf(ctx, &o, &conf)
+	layer, diffID, platform, err := o.layerOf(ctx, s, &conf)
 	if err != nil {
 		return Image{}, err
 	}
@@ -114,14 +114,14 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 }
 
 // layerOf writes the one layer, and gives what it is for.
-func (s *Store) layerOf(ctx context.Context, o *BuildOptions, conf *ocispec.ImageConfig) (layer ocispec.Descriptor, diffID digest.Digest,
+func (o *BuildOptions) layerOf(ctx context.Context, store *Store, conf *ocispec.ImageConfig) (layer ocispec.Descriptor, diffID digest.Digest,
 	platform Platform, err error) {
 	st, err := os.Stat(o.Source)
 	if err != nil {
 		return layer, "", platform, fmt.Errorf("source: %w", err)
 	}
 	if st.Mode().IsRegular() && isTar(ctx, o.Source) {
-		return s.rootLayer(ctx, o)
+		return o.rootLayer(ctx, store)
 	}
 	var files []layerFile
 	if st.IsDir() {
@@ -135,7 +135,7 @@ func (s *Store) layerOf(ctx context.Context, o *BuildOptions, conf *ocispec.Imag
 	if platform, err = o.platform(programs(files)); err != nil {
 		return layer, "", platform, err
 	}
-	layer, diffID, err = s.writeFiles(ctx, files)
+	layer, diffID, err = writeFiles(ctx, store, files)
 	return layer, diffID, platform, err
 }
 
@@ -397,9 +397,9 @@ func machinePlatform(machine elf.Machine, class elf.Class) (Platform, bool) {
 }
 
 // writeFiles writes a layer of files, sorted by name.
-func (s *Store) writeFiles(ctx context.Context, files []layerFile) (ocispec.Descriptor, digest.Digest, error) {
+func writeFiles(ctx context.Context, store *Store, files []layerFile) (ocispec.Descriptor, digest.Digest, error) {
 	slices.SortFunc(files, func(a, b layerFile) int { return strings.Compare(a.name, b.name) })
-	return s.writeLayer(func(t *tar.Writer) error {
+	return store.writeLayer(func(t *tar.Writer) error {
 		for _, f := range files {
 			if err := ctx.Err(); err != nil {
 				return err

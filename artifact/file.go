@@ -55,16 +55,16 @@ func Recognize(ctx context.Context, file string) (Contents, error) {
 	case !st.Mode().IsRegular():
 		return 0, &FileError{file, "it is neither a file nor a directory", ""}
 	}
-	f, err := os.Open(file)
+	in, err := os.Open(file)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	in := bufio.NewReader(f)
-	if why := otherFormat(in, file); why != nil {
+	defer in.Close()
+	begin := bufio.NewReader(in)
+	if why := otherFormat(begin, file); why != nil {
 		return 0, why
 	}
-	t, done, err := openTar(ctx, in)
+	t, done, err := openTar(ctx, begin)
 	if err != nil {
 		return 0, err
 	}
@@ -129,39 +129,40 @@ func otherFormat(in *bufio.Reader, file string) error {
 }
 
 // recognizeTar reads as far as it has to. A program outside the blobs of a layout makes it a root file system.
-func recognizeTar(t *tar.Reader, file string) (Contents, error) {
+func recognizeTar(archive *tar.Reader, file string) (Contents, error) {
 	var total int64
 	for n := 0; ; n++ {
-		h, err := t.Next()
+		header, err := archive.Next()
 		switch {
 		case err == io.EOF && n == 0:
 			return 0, &FileError{file, "it is an empty tar", ""}
 		case err == io.EOF:
-			return 0, &FileError{file, "it is a tar with neither index.json nor manifest.json, as images have, nor a program, as a root file system has",
+			return 0, &FileError{file, "it is a tar with neither index.json nor manifest.json, as images have, nor a program, as a root file " +
+				"system has",
 				"write it with `docker save`, `skerry image export` or `docker export`"}
 		case err != nil && n == 0 && !errors.Is(err, ErrTooLarge):
 			return 0, &FileError{file, "it is no tar", "write it with `docker save`, `skerry image export` or `docker export`"}
 		case err != nil:
 			return 0, tarError(err)
 		}
-		if total += h.Size; n >= maxRootFiles || total > maxArchiveBytes {
+		if total += header.Size; n >= maxRootFiles || total > maxArchiveBytes {
 			return 0, fmt.Errorf("archive: %w", ErrTooLarge)
 		}
-		name, err := cleanArchive(h.Name)
+		name, err := cleanArchive(header.Name)
 		if err != nil {
 			return 0, err
 		}
-		if h.Typeflag != tar.TypeReg {
+		if header.Typeflag != tar.TypeReg {
 			continue
 		}
 		if name == ocispec.ImageIndexFile || name == "manifest.json" {
 			return ImageArchive, nil
 		}
-		if h.FileInfo().Mode()&0o111 == 0 || strings.HasPrefix(name, "blobs/") {
+		if header.FileInfo().Mode()&0o111 == 0 || strings.HasPrefix(name, "blobs/") {
 			continue
 		}
 		var head [20]byte
-		if k, _ := io.ReadFull(t, head[:]); k == len(head) {
+		if k, _ := io.ReadFull(archive, head[:]); k == len(head) {
 			if _, ok := headPlatform(head); ok {
 				return RootArchive, nil
 			}

@@ -25,7 +25,7 @@ import (
 // all that it holds is whole, and nothing of it stays otherwise. A layout without names needs fallback, which must be
 // empty or name the only image.
 func (s *Store) Import(ctx context.Context, in io.Reader, fallback string) ([]string, error) {
-	return s.take(ctx, fallback, func(im *importer) error {
+	return take(ctx, s, fallback, func(im *importer) error {
 		t, done, err := openTar(ctx, in)
 		if err != nil {
 			return err
@@ -35,14 +35,14 @@ func (s *Store) Import(ctx context.Context, in io.Reader, fallback string) ([]st
 	})
 }
 
-// ImportLayout is Import of an OCI layout that is a directory. No link in it is followed.
-func (s *Store) ImportLayout(ctx context.Context, dir, fallback string) ([]string, error) {
-	return s.take(ctx, fallback, func(im *importer) error { return im.walk(ctx, dir) })
+// ImportLayout is Store.Import of an OCI layout that is a directory. No link in it is followed.
+func ImportLayout(ctx context.Context, store *Store, dir, fallback string) ([]string, error) {
+	return take(ctx, store, fallback, func(im *importer) error { return im.walk(ctx, dir) })
 }
 
 // take has an importer filled, and names what it then holds.
-func (s *Store) take(ctx context.Context, fallback string, fill func(*importer) error) (names []string, err error) {
-	im := &importer{s: s, ctx: ctx, files: map[string]digest.Digest{}, links: map[string]string{}, small: map[string][]byte{},
+func take(ctx context.Context, store *Store, fallback string, fill func(*importer) error) (names []string, err error) {
+	im := &importer{s: store, ctx: ctx, files: map[string]digest.Digest{}, links: map[string]string{}, small: map[string][]byte{},
 		layers: map[[2]digest.Digest]bool{}}
 	defer func() { im.release(err != nil && len(names) == 0) }()
 	if err := fill(im); err != nil {
@@ -72,11 +72,11 @@ func (s *Store) take(ctx context.Context, fallback string, fill func(*importer) 
 	}
 	for _, n := range images {
 		for _, d := range im.files {
-			if err := s.proofs.note(n.ref, d); err != nil {
+			if err := store.proofs.note(n.ref, d); err != nil {
 				return names, fmt.Errorf("import: %w", err)
 			}
 		}
-		if err := s.setName(n.ref, n.d); err != nil {
+		if err := store.setName(n.ref, n.d); err != nil {
 			return names, fmt.Errorf("import: %w", err)
 		}
 		names = append(names, n.ref.String())
@@ -199,7 +199,7 @@ func (im *importer) walk(ctx context.Context, dir string) error {
 		return err
 	}
 	defer root.Close()
-	n := 0
+	count := 0
 	one := func(name string) error {
 		st, err := root.Lstat(name)
 		if err != nil {
@@ -208,10 +208,10 @@ func (im *importer) walk(ctx context.Context, dir string) error {
 		if !st.Mode().IsRegular() { // opening a pipe would wait for its other end
 			return fmt.Errorf("%w: %.200q is no file", ErrInvalid, name)
 		}
-		if err := im.room(n, st.Size()); err != nil {
+		if err := im.room(count, st.Size()); err != nil {
 			return err
 		}
-		n++
+		count++
 		f, err := root.Open(name)
 		if err != nil {
 			return err
@@ -302,7 +302,8 @@ func (im *importer) resolve() ([]named, error) {
 	if raw, ok := im.small["manifest.json"]; ok {
 		return im.docker(raw)
 	}
-	return nil, fmt.Errorf("%w: the archive has neither index.json nor manifest.json; `docker save` and `skerry image export` write one of them", ErrInvalid)
+	return nil, fmt.Errorf("%w: the archive has neither index.json nor manifest.json; "+
+		"`docker save` and `skerry image export` write one of them", ErrInvalid)
 }
 
 func (im *importer) layout(raw []byte) ([]named, error) {

@@ -63,7 +63,7 @@ func TestImportLayout(t *testing.T) {
 		t.Fatalf("recognized %v, want %v (%v)", what, LayoutFolder, err)
 	}
 	s := openStore(t, Options{})
-	names, err := s.ImportLayout(ctx, dir, "")
+	names, err := ImportLayout(ctx, s, dir, "")
 	if want := []string{"docker.io/team/app:7"}; err != nil || !slices.Equal(names, want) {
 		t.Fatalf("names are %q, want %q (%v)", names, want, err)
 	}
@@ -74,8 +74,9 @@ func TestImportLayout(t *testing.T) {
 	if _, err := s.RootFS(ctx, img.Digest, amd64); err != nil {
 		t.Errorf("its root file system: %v", err)
 	}
-	if names, err := openStore(t, Options{}).ImportLayout(ctx, dir, "other:1"); err != nil || len(names) != 1 || names[0] != "docker.io/library/other:1" {
-		t.Errorf("names are %q, want other:1 (%v)", names, err)
+	names, err = ImportLayout(ctx, openStore(t, Options{}), dir, "other:1")
+	if want := []string{"docker.io/library/other:1"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("names are %q, want %q (%v)", names, want, err)
 	}
 }
 
@@ -117,7 +118,7 @@ func TestImportLayoutRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := openStore(t, Options{MaxLayer: 1 << 20})
-			names, err := s.ImportLayout(t.Context(), dir, "")
+			names, err := ImportLayout(t.Context(), s, dir, "")
 			if err == nil || len(names) > 0 {
 				t.Fatalf("names are %q, want a refusal", names)
 			}
@@ -151,7 +152,8 @@ func TestImportChecksLayers(t *testing.T) {
 	bomb := gz(make([]byte, 3<<20))
 	archive := func(diffID digest.Digest, layer []byte) []byte {
 		return layerTar(t, entry{kind: tar.TypeReg, name: "l/layer.tar", body: string(layer)},
-			entry{kind: tar.TypeReg, name: "c.json", body: `{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":["` + diffID.String() + `"]}}`},
+			entry{kind: tar.TypeReg, name: "c.json",
+				body: `{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":["` + diffID.String() + `"]}}`},
 			entry{kind: tar.TypeReg, name: "manifest.json", body: `[{"Config":"c.json","RepoTags":["app:1"],"Layers":["l/layer.tar"]}]`})
 	}
 	for name, c := range map[string]struct {
@@ -223,7 +225,8 @@ func TestRefusedImportLeavesOthers(t *testing.T) {
 	}
 	before := blobsIn(t, s)
 	more := layerTar(t, entry{kind: tar.TypeReg, name: "blobs/sha256/" + strings.Repeat("a", 64), body: "x"})
-	if _, err := s.Import(t.Context(), bytes.NewReader(append(slices.Clone(raw[:len(raw)-1024]), more...)), ""); !errors.Is(err, ErrDigest) {
+	wrong := append(slices.Clone(raw[:len(raw)-1024]), more...)
+	if _, err := s.Import(t.Context(), bytes.NewReader(wrong), ""); !errors.Is(err, ErrDigest) {
 		t.Fatalf("the error is %v, want %v", err, ErrDigest)
 	}
 	if after := blobsIn(t, s); after != before {
@@ -240,7 +243,8 @@ func rootTar(t testing.TB, more ...entry) []byte {
 	return layerTar(t, append([]entry{{kind: tar.TypeDir, name: "./"}, {kind: tar.TypeDir, name: "./dev/"},
 		{kind: tar.TypeChar, name: "./dev/null"}, {kind: tar.TypeBlock, name: "./dev/sda"}, {kind: tar.TypeFifo, name: "./run/initctl"},
 		{kind: tar.TypeReg, name: "./bin/busybox", body: elfHead(62), mode: 0o4755, pax: map[string]string{"SCHILY.xattr.user.a": "b"}},
-		{kind: tar.TypeLink, name: "bin/sh", link: "./bin/busybox"}, {kind: tar.TypeSymlink, name: "/etc/mtab", link: "/proc/mounts"}}, more...)...)
+		{kind: tar.TypeLink, name: "bin/sh", link: "./bin/busybox"},
+		{kind: tar.TypeSymlink, name: "/etc/mtab", link: "/proc/mounts"}}, more...)...)
 }
 
 func TestBuildRootTar(t *testing.T) {
@@ -269,7 +273,8 @@ func TestBuildRootTar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range map[string]os.FileMode{"bin/busybox": 0o755 | os.ModeSetuid, "bin/sh": 0o755 | os.ModeSetuid, "etc/mtab": 0o777 | os.ModeSymlink, "dev": 0o755 | os.ModeDir} {
+	for name, mode := range map[string]os.FileMode{"bin/busybox": 0o755 | os.ModeSetuid, "bin/sh": 0o755 | os.ModeSetuid,
+		"etc/mtab": 0o777 | os.ModeSymlink, "dev": 0o755 | os.ModeDir} {
 		if st, err := os.Lstat(filepath.Join(dirs[0], name)); err != nil || st.Mode() != mode {
 			t.Errorf("%s: %v, want mode %v (%v)", name, st, mode, err)
 		}

@@ -35,25 +35,26 @@ func isTar(ctx context.Context, file string) bool {
 
 // rootLayer writes a tar with a root file system as a layer. Owners, times and extended attributes stay as they are, so
 // the same tar gives the same digest.
-func (s *Store) rootLayer(ctx context.Context, o *BuildOptions) (layer ocispec.Descriptor, diffID digest.Digest, platform Platform, err error) {
+func (o *BuildOptions) rootLayer(ctx context.Context, store *Store) (layer ocispec.Descriptor, diffID digest.Digest, platform Platform,
+	err error) {
 	if what, err := Recognize(ctx, o.Source); what == ImageArchive {
 		return layer, "", platform, &FileError{o.Source, "it is an archive of images, and no root file system",
 			"take it as it is: skerry image push " + o.Source}
 	} else if err != nil && o.Platform == (Platform{}) {
 		return layer, "", platform, err
 	}
-	f, err := os.Open(o.Source)
+	file, err := os.Open(o.Source)
 	if err != nil {
 		return layer, "", platform, err
 	}
-	defer f.Close()
-	in, done, err := openTar(ctx, f)
+	defer file.Close()
+	in, done, err := openTar(ctx, file)
 	if err != nil {
 		return layer, "", platform, err
 	}
 	defer done()
 	found := map[Platform]string{}
-	layer, diffID, err = s.writeLayer(func(out *tar.Writer) error {
+	layer, diffID, err = store.writeLayer(func(out *tar.Writer) error {
 		var total int64
 		for n := 0; ; n++ {
 			h, err := in.Next()
@@ -63,7 +64,7 @@ func (s *Store) rootLayer(ctx context.Context, o *BuildOptions) (layer ocispec.D
 			if err != nil {
 				return tarError(err)
 			}
-			if total += h.Size; n >= min(maxRootFiles, s.o.MaxEntries) || h.Size < 0 || total > s.o.MaxLayer {
+			if total += h.Size; n >= min(maxRootFiles, store.o.MaxEntries) || h.Size < 0 || total > store.o.MaxLayer {
 				return fmt.Errorf("root file system: %w", ErrTooLarge)
 			}
 			if err := o.rootFile(out, h, in, found); err != nil {
@@ -79,19 +80,19 @@ func (s *Store) rootLayer(ctx context.Context, o *BuildOptions) (layer ocispec.D
 }
 
 // rootFile writes one entry of a root file system into a layer.
-func (o *BuildOptions) rootFile(out *tar.Writer, h *tar.Header, content io.Reader, found map[Platform]string) error {
-	if h.Typeflag == tar.TypeXGlobalHeader {
+func (o *BuildOptions) rootFile(out *tar.Writer, header *tar.Header, content io.Reader, found map[Platform]string) error {
+	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	name, err := cleanArchive(h.Name)
+	name, err := cleanArchive(header.Name)
 	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(path.Base(name), whiteout) {
 		return fmt.Errorf("%w: a name that begins with %s would delete a file", ErrInvalid, whiteout)
 	}
-	to := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o7777, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}
-	for k, v := range h.PAXRecords {
+	to := &tar.Header{Typeflag: header.Typeflag, Name: name, Mode: header.Mode & 0o7777, Uid: header.Uid, Gid: header.Gid, ModTime: header.ModTime}
+	for k, v := range header.PAXRecords {
 		if strings.HasPrefix(k, "SCHILY.xattr.") {
 			if to.PAXRecords == nil {
 				to.PAXRecords = map[string]string{}
@@ -99,18 +100,18 @@ func (o *BuildOptions) rootFile(out *tar.Writer, h *tar.Header, content io.Reade
 			to.PAXRecords[k] = v
 		}
 	}
-	switch h.Typeflag {
+	switch header.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		to.Typeflag, to.Size = tar.TypeReg, h.Size
+		to.Typeflag, to.Size = tar.TypeReg, header.Size
 	case tar.TypeDir:
 		to.Name += "/"
 		if name == "" {
 			to.Name = "./"
 		}
 	case tar.TypeSymlink: // wherever it leads, that is inside the instance
-		to.Linkname = h.Linkname
+		to.Linkname = header.Linkname
 	case tar.TypeLink:
-		if to.Linkname, err = cleanArchive(h.Linkname); err != nil {
+		if to.Linkname, err = cleanArchive(header.Linkname); err != nil {
 			return err
 		}
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
@@ -119,9 +120,9 @@ func (o *BuildOptions) rootFile(out *tar.Writer, h *tar.Header, content io.Reade
 		}
 		return nil
 	default:
-		return fmt.Errorf("%w: an entry of the unknown type %q", ErrInvalid, h.Typeflag)
+		return fmt.Errorf("%w: an entry of the unknown type %q", ErrInvalid, header.Typeflag)
 	}
-	if name == "" && h.Typeflag != tar.TypeDir {
+	if name == "" && header.Typeflag != tar.TypeDir {
 		return fmt.Errorf("%w: the root is no folder", ErrInvalid)
 	}
 	if err := out.WriteHeader(to); err != nil {
@@ -131,17 +132,17 @@ func (o *BuildOptions) rootFile(out *tar.Writer, h *tar.Header, content io.Reade
 		return nil
 	}
 	var head [20]byte
-	k, err := io.ReadFull(content, head[:min(int64(len(head)), h.Size)])
+	size, err := io.ReadFull(content, head[:min(int64(len(head)), header.Size)])
 	if err != nil && !errors.Is(err, io.EOF) {
 		return tarError(err)
 	}
-	if p, ok := headPlatform(head); ok && h.Mode&0o111 != 0 {
+	if p, ok := headPlatform(head); ok && header.Mode&0o111 != 0 {
 		found[p] = name
 	}
-	if strings.HasPrefix(string(head[:k]), "\x00asm\x01\x00\x00\x00") {
+	if strings.HasPrefix(string(head[:size]), "\x00asm\x01\x00\x00\x00") {
 		found[WasmPlatform()] = name
 	}
-	if _, err := out.Write(head[:k]); err != nil {
+	if _, err := out.Write(head[:size]); err != nil {
 		return err
 	}
 	_, err = io.Copy(out, content)

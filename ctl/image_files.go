@@ -30,8 +30,8 @@ func notOurs(err error) error {
 func imageImport() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{Use: "import FILE|DIR|-", Short: "Import images from an archive or a directory", Args: cobra.ExactArgs(1),
-		Long: `Import images into this user's store: an archive in OCI or docker save format, which may be compressed, or a directory with an
-OCI layout. A tar with a root file system is built: "skerry image build".`,
+		Long: `Import images into this user's store: an archive in OCI or docker save format, which may be compressed, or a directory with
+an OCI layout. A tar with a root file system is built: "skerry image build".`,
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			if name != "" {
 				var err error
@@ -59,9 +59,10 @@ func importFrom(cmd *cobra.Command, st *artifact.Store, from, name string) ([]st
 	case err != nil:
 		return nil, notOurs(err)
 	case what == artifact.LayoutFolder:
-		return st.ImportLayout(cmd.Context(), from, name)
+		return artifact.ImportLayout(cmd.Context(), st, from, name)
 	case what == artifact.RootArchive:
-		return nil, skerry.Errorf(skerry.CodeInvalid, "%s is a root file system, without the name, command and environment of an image", from).
+		return nil, skerry.Errorf(skerry.CodeInvalid, "%s is a root file system, without the name, command and environment of an image",
+			from).
 			WithHint("skerry image build %s -t NAME", from)
 	}
 	return importFile(cmd.Context(), st, from, name)
@@ -81,12 +82,13 @@ func (a *app) imagePush() *cobra.Command {
 	var platform string
 	var quiet bool
 	cmd := &cobra.Command{Use: "push NAME|FILE|DIR|- [DESTINATION]", Short: "Push an image to the built-in registry or to another one",
-		Long: `Push an image of this user's store, or one that comes as a file: an archive in OCI or docker save format, a directory with an OCI
-layout, or the root file system of an image as a tar (devices in it are left out), which may be compressed. Images keep
+		Long: `Push an image of this user's store, or one that comes as a file: an archive in OCI or docker save format, a directory with an
+OCI layout, or the root file system of an image as a tar (devices in it are left out), which may be compressed. Images keep
 the names that they have there; DESTINATION is another one, or the one of an image that has none. An argument that begins
 with / or . is a file; another is, if the store has no image of this name.`,
 		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
-		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1\n  skerry image push ./front.tar\n  docker save front:1 | skerry image push -\n  skerry image push rootfs.tar.gz shop/base:1",
+		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1\n  skerry image push ./front.tar\n" +
+			"  docker save front:1 | skerry image push -\n  skerry image push rootfs.tar.gz shop/base:1",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			to := ""
 			if len(args) == 2 {
@@ -113,7 +115,8 @@ with / or . is a file; another is, if the store has no image of this name.`,
 			return a.push(cmd, st, &reg, from, to, quiet)
 		})}
 	reg.add(cmd)
-	cmd.Flags().StringVar(&platform, "platform", "", "of a root file system: OS/ARCH[/VARIANT] or ARCH (default the platform of its programs)")
+	cmd.Flags().StringVar(&platform, "platform", "",
+		"of a root file system: OS/ARCH[/VARIANT] or ARCH (default the platform of its programs)")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say less")
 	return cmd
 }
@@ -208,7 +211,8 @@ func ownName(name string) (string, error) {
 	}
 	registry, rest, _ := strings.Cut(name, "/")
 	return "", skerry.Errorf(skerry.CodeInvalid, "the archive calls its image %s, and workers look for that at %s", name, registry).
-		WithHint("the image is in your store now; push it under another name, and use that in the manifest: skerry image push %s %s", name, rest)
+		WithHint("the image is in your store now; push it under another name, and use that in the manifest: skerry image push %s %s",
+			name, rest)
 }
 
 func (a *app) pushRoot(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, from, to, platform string, quiet bool) error {

@@ -178,7 +178,8 @@ func TestPortsOfOneAddress(t *testing.T) {
 	n := s.open(t, s.options("w1"))
 	cfg := wants("web", "other")
 	loopback := netip.MustParseAddr("127.0.0.1")
-	cfg.Attachments[0].HostPorts = []HostPort{{HostIP: loopback, HostPort: 8080, Port: 80}, {HostIP: loopback, HostPort: 8080, Port: 80, Proto: UDP}}
+	cfg.Attachments[0].HostPorts = []HostPort{{HostIP: loopback, HostPort: 8080, Port: 80},
+		{HostIP: loopback, HostPort: 8080, Port: 80, Proto: UDP}}
 	cfg.Attachments[1].HostPorts = []HostPort{{HostIP: netip.MustParseAddr(hostIP), HostPort: 8080, Port: 81}}
 	have, err := n.Set(t.Context(), cfg)
 	must(t, err)
