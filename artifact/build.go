@@ -114,8 +114,8 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 }
 
 // layerOf writes the one layer, and gives what it is for.
-func (o *BuildOptions) layerOf(ctx context.Context, store *Store, conf *ocispec.ImageConfig) (layer ocispec.Descriptor, diffID digest.Digest,
-	platform Platform, err error) {
+func (o *BuildOptions) layerOf(ctx context.Context, store *Store, conf *ocispec.ImageConfig) (layer ocispec.Descriptor,
+	diffID digest.Digest, platform Platform, err error) {
 	st, err := os.Stat(o.Source)
 	if err != nil {
 		return layer, "", platform, fmt.Errorf("source: %w", err)

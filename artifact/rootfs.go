@@ -91,7 +91,8 @@ func (o *BuildOptions) rootFile(out *tar.Writer, header *tar.Header, content io.
 	if strings.HasPrefix(path.Base(name), whiteout) {
 		return fmt.Errorf("%w: a name that begins with %s would delete a file", ErrInvalid, whiteout)
 	}
-	to := &tar.Header{Typeflag: header.Typeflag, Name: name, Mode: header.Mode & 0o7777, Uid: header.Uid, Gid: header.Gid, ModTime: header.ModTime}
+	to := &tar.Header{Typeflag: header.Typeflag, Name: name, Mode: header.Mode & 0o7777,
+		Uid: header.Uid, Gid: header.Gid, ModTime: header.ModTime}
 	for k, v := range header.PAXRecords {
 		if strings.HasPrefix(k, "SCHILY.xattr.") {
 			if to.PAXRecords == nil {

@@ -87,7 +87,8 @@ OCI layout, or the root file system of an image as a tar (devices in it are left
 the names that they have there; DESTINATION is another one, or the one of an image that has none. An argument that begins
 with / or . is a file; another is, if the store has no image of this name.`,
 		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
-		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1\n  skerry image push ./front.tar\n" +
+		Example: "  skerry image push shop/front:1\n" +
+			"  skerry image push shop/front:1 registry.example.com/shop/front:1\n  skerry image push ./front.tar\n" +
 			"  docker save front:1 | skerry image push -\n  skerry image push rootfs.tar.gz shop/base:1",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			to := ""

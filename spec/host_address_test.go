@@ -15,7 +15,7 @@ func TestHostAddress(t *testing.T) {
 		"chosen":        {[]Port{{Port: 80, HostPort: -1, HostAddress: "127.0.0.1"}}, ""},
 		"two addresses": {[]Port{{Port: 80, HostPort: 80, HostAddress: "127.0.0.1"}, {Port: 81, HostPort: 80, HostAddress: "192.0.2.1"}}, ""},
 		"two protocols": {[]Port{{Port: 80, HostPort: 80, HostAddress: "127.0.0.1"}, {Port: 80, HostPort: 80, Protocol: "udp"}}, ""},
-		"twice":         {[]Port{{Port: 80, HostPort: 80, HostAddress: "127.0.0.1"}, {Port: 81, HostPort: 80, HostAddress: "127.0.0.1"}}, "used twice"},
+		"twice":         {slices.Repeat([]Port{{Port: 80, HostPort: 80, HostAddress: "127.0.0.1"}}, 2), "used twice"},
 		"one and all":   {[]Port{{Port: 80, HostPort: 80, HostAddress: "127.0.0.1"}, {Port: 81, HostPort: 80}}, "used twice"},
 		"all and one":   {[]Port{{Port: 80, HostPort: 80}, {Port: 81, HostPort: 80, HostAddress: "127.0.0.1"}}, "used twice"},
 		"all twice":     {[]Port{{Port: 80, HostPort: 80}, {Port: 81, HostPort: 80}}, "used twice"},
