@@ -30,9 +30,11 @@ type BuildOptions struct {
 	// Source is a folder, which becomes the root of the image, or a static Linux executable or a WebAssembly module,
 	// which becomes /NAME beside /etc/passwd, /etc/group and an empty /tmp, or a kernel for a machine of its own, which
 	// becomes /NAME alone, or a disk with a system of its own (qcow2, or raw with a boot sector), which becomes
-	// /disk/NAME alone.
+	// /disk/NAME alone, or a tar of a root file system, which keeps its owners and times.
 	Source string
-	Tag    string // name of the image; it must not have a digest
+	// Skipped is told of devices and pipes in a tar, which are left out; nil tells nobody.
+	Skipped func(name string)
+	Tag     string // name of the image; it must not have a digest
 	// Platform is needed for a folder without executables; zero takes what the executables are built for.
 	Platform     Platform
 	Entrypoint   []string // for an executable, itself unless given
@@ -72,24 +74,7 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	st, err := os.Stat(o.Source)
-	if err != nil {
-		return Image{}, fmt.Errorf("source: %w", err)
-	}
-	var files []layerFile
-	if st.IsDir() {
-		files, err = o.folder()
-	} else {
-		files, err = o.executable(&conf)
-	}
-	if err != nil {
-		return Image{}, err
-	}
-	platform, err := o.platform(files)
-	if err != nil {
-		return Image{}, err
-	}
-	layer, diffID, err := s.writeLayer(ctx, files)
+	layer, diffID, platform, err := o.layerOf(ctx, s, &conf)
 	if err != nil {
 		return Image{}, err
 	}
@@ -126,6 +111,32 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 	img, err := s.image(manifest.desc.Digest)
 	img.Ref, img.Digest = ref, top
 	return img, err
+}
+
+// layerOf writes the one layer, and gives what it is for.
+func (o *BuildOptions) layerOf(ctx context.Context, store *Store, conf *ocispec.ImageConfig) (layer ocispec.Descriptor,
+	diffID digest.Digest, platform Platform, err error) {
+	st, err := os.Stat(o.Source)
+	if err != nil {
+		return layer, "", platform, fmt.Errorf("source: %w", err)
+	}
+	if st.Mode().IsRegular() && isTar(ctx, o.Source) {
+		return o.rootLayer(ctx, store)
+	}
+	var files []layerFile
+	if st.IsDir() {
+		files, err = o.folder()
+	} else {
+		files, err = o.executable(conf)
+	}
+	if err != nil {
+		return layer, "", platform, err
+	}
+	if platform, err = o.platform(programs(files)); err != nil {
+		return layer, "", platform, err
+	}
+	layer, diffID, err = writeFiles(ctx, store, files)
+	return layer, diffID, platform, err
 }
 
 // addToIndex gives the index of what r means now, with m in place of what it had for the same platform.
@@ -291,12 +302,8 @@ func (o *BuildOptions) folder() ([]layerFile, error) {
 
 const whiteout = ".wh."
 
-// platform finds out what the executables are built for, and that it is one thing, and the one asked for.
-func (o *BuildOptions) platform(files []layerFile) (Platform, error) {
-	want := o.Platform.normal()
-	if want.OS == "" && want.Arch != "" {
-		want.OS = "linux"
-	}
+// programs gives what the executables among files are built for, with the name of one.
+func programs(files []layerFile) map[Platform]string {
 	found := map[Platform]string{}
 	for _, f := range files {
 		if !f.mode.IsRegular() || f.path == "" || f.mode&0o111 == 0 && !strings.HasSuffix(f.name, ".wasm") {
@@ -305,6 +312,15 @@ func (o *BuildOptions) platform(files []layerFile) (Platform, error) {
 		if p, _, err := programPlatform(f.path); err == nil {
 			found[p] = f.name
 		}
+	}
+	return found
+}
+
+// platform finds out what the executables are built for, and that it is one thing, and the one asked for.
+func (o *BuildOptions) platform(found map[Platform]string) (Platform, error) {
+	want := o.Platform.normal()
+	if want.OS == "" && want.Arch != "" {
+		want.OS = "linux"
 	}
 	ps := slices.Collect(maps.Keys(found))
 	switch {
@@ -354,15 +370,8 @@ func elfPlatform(name string) (platform Platform, static bool, err error) {
 		return platform, false, err
 	}
 	defer f.Close()
-	archs := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_386: "386",
-		elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x"}
-	platform = Platform{OS: "linux", Arch: archs[f.Machine]}
-	switch {
-	case f.Machine == elf.EM_RISCV && f.Class == elf.ELFCLASS64:
-		platform.Arch = "riscv64"
-	case f.Machine == elf.EM_LOONGARCH && f.Class == elf.ELFCLASS64:
-		platform.Arch = "loong64"
-	case platform.Arch == "":
+	platform, known := machinePlatform(f.Machine, f.Class)
+	if !known {
 		return platform, false, fmt.Errorf("unknown architecture %v", f.Machine)
 	}
 	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
@@ -377,10 +386,35 @@ func elfPlatform(name string) (platform Platform, static bool, err error) {
 	return platform, static, nil
 }
 
-// writeLayer writes a gzip layer and gives its descriptor and diff ID.
-func (s *Store) writeLayer(ctx context.Context, files []layerFile) (ocispec.Descriptor, digest.Digest, error) {
-	fail := func(err error) (ocispec.Descriptor, digest.Digest, error) { return ocispec.Descriptor{}, "", err }
+// machinePlatform gives what Linux executables for a machine are built for.
+func machinePlatform(machine elf.Machine, class elf.Class) (Platform, bool) {
+	archs := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_386: "386",
+		elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x"}
+	if class == elf.ELFCLASS64 {
+		archs[elf.EM_RISCV], archs[elf.EM_LOONGARCH] = "riscv64", "loong64"
+	}
+	return Platform{OS: "linux", Arch: archs[machine]}, archs[machine] != ""
+}
+
+// writeFiles writes a layer of files, sorted by name.
+func writeFiles(ctx context.Context, store *Store, files []layerFile) (ocispec.Descriptor, digest.Digest, error) {
 	slices.SortFunc(files, func(a, b layerFile) int { return strings.Compare(a.name, b.name) })
+	return store.writeLayer(func(t *tar.Writer) error {
+		for _, f := range files {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := f.write(t); err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// writeLayer writes a gzip layer and gives its descriptor and diff ID.
+func (s *Store) writeLayer(fill func(*tar.Writer) error) (ocispec.Descriptor, digest.Digest, error) {
+	fail := func(err error) (ocispec.Descriptor, digest.Digest, error) { return ocispec.Descriptor{}, "", err }
 	w, err := s.newBlob()
 	if err != nil {
 		return fail(err)
@@ -392,13 +426,8 @@ func (s *Store) writeLayer(ctx context.Context, files []layerFile) (ocispec.Desc
 	}
 	h := digest.Canonical.Digester()
 	t := tar.NewWriter(io.MultiWriter(z, h.Hash()))
-	for _, f := range files {
-		if err := ctx.Err(); err != nil {
-			return fail(err)
-		}
-		if err := f.write(t); err != nil {
-			return fail(fmt.Errorf("%s: %w", f.name, err))
-		}
+	if err := fill(t); err != nil {
+		return fail(err)
 	}
 	if err := errors.Join(t.Close(), z.Close()); err != nil {
 		return fail(err)

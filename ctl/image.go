@@ -125,9 +125,9 @@ func (a *app) imageBuild() *cobra.Command {
 	var labels []string
 	var push, quiet bool
 	var reg registryFlags
-	cmd := &cobra.Command{Use: "build DIR|BINARY -t NAME",
+	cmd := &cobra.Command{Use: "build DIR|FILE -t NAME",
 		Short: "Build an image from a directory, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
-		Long: `Build an image with one layer from a directory (which becomes the image's root), a static Linux executable,
+		Long: `Build an image with one layer from a directory or a tar (which becomes the image's root), a static Linux executable,
 a WebAssembly module (platform wasip1/wasm), a unikernel (platforms none/amd64, none/arm64 and so on), or a
 bootable disk (qcow2 or raw; set the machine with --platform). The same content and options give the same digest.`,
 		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
@@ -148,7 +148,9 @@ bootable disk (qcow2 or raw; set the machine with --platform). The same content 
 			if opt.Labels, err = keyValues("--label", labels); err != nil {
 				return err
 			}
+			left := skippedTo(cmd, quiet, &opt)
 			img, err := st.Build(cmd.Context(), opt)
+			left()
 			if err != nil {
 				return err
 			}
@@ -193,30 +195,6 @@ func keyValues(flag string, list []string) (map[string]string, error) {
 		m[k] = v
 	}
 	return m, nil
-}
-
-func (a *app) imagePush() *cobra.Command {
-	var reg registryFlags
-	var quiet bool
-	cmd := &cobra.Command{Use: "push NAME [DESTINATION]", Short: "Push an image to the built-in registry or to another one",
-		Args: cobra.RangeArgs(1, 2), ValidArgsFunction: completeImages,
-		Example: "  skerry image push shop/front:1\n  skerry image push shop/front:1 registry.example.com/shop/front:1",
-		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
-			from, err := fullName(args[0])
-			if err != nil {
-				return err
-			}
-			to := from
-			if len(args) == 2 {
-				if to, err = fullName(args[1]); err != nil {
-					return err
-				}
-			}
-			return a.push(cmd, st, &reg, from, to, quiet)
-		})}
-	reg.add(cmd)
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say less")
-	return cmd
 }
 
 func (a *app) push(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, from, to string, quiet bool) error {
@@ -343,35 +321,6 @@ func imageTag() *cobra.Command {
 			}
 			return st.Tag(from, to)
 		})}
-}
-
-func imageImport() *cobra.Command {
-	var name string
-	cmd := &cobra.Command{Use: "import FILE|-", Short: "Import images from an archive in OCI or docker save format", Args: cobra.ExactArgs(1),
-		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
-			in := cmd.InOrStdin()
-			if args[0] != "-" {
-				f, err := os.Open(args[0])
-				if err != nil {
-					return skerry.Errorf(skerry.CodeNotFound, "%w", err)
-				}
-				defer f.Close()
-				in = f
-			}
-			if name != "" {
-				var err error
-				if name, err = fullName(name); err != nil {
-					return err
-				}
-			}
-			names, err := st.Import(cmd.Context(), in, name)
-			for _, n := range names {
-				fmt.Fprintln(cmd.OutOrStdout(), shortName(n))
-			}
-			return err
-		})}
-	cmd.Flags().StringVarP(&name, "tag", "t", "", "name for an image that has none in the archive")
-	return cmd
 }
 
 func imageExport() *cobra.Command {

@@ -9,6 +9,7 @@ const (
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
 	FeatureExtraHosts  = "extraHosts"
+	FeatureHostAddress = "hostAddress"
 	FeatureHostname    = "hostname"
 	FeaturePreStop     = "preStop"
 	FeatureServicePort = "servicePort"
@@ -19,8 +20,8 @@ const (
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostname, FeaturePreStop,
-		FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
+	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostAddress, FeatureHostname,
+		FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -51,6 +52,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 	}
 	if s.Hostname != "" {
 		out = append(out, FeatureHostname)
+	}
+	if HostAddressLack(s) != "" {
+		out = append(out, FeatureHostAddress)
 	}
 	if len(s.ExtraHosts) > 0 {
 		out = append(out, FeatureExtraHosts)

@@ -265,8 +265,10 @@ type Port struct {
 	Name string `json:"name,omitempty" doc:"Name, unique within the service. Default: protocol and number." pattern:"name"`
 	Port int    `json:"port" doc:"Port inside the instance." min:"1" max:"65535"`
 	// ServicePort is for callers that were written for another port. The instance's own network translates it.
-	ServicePort int    `json:"servicePort,omitempty" doc:"Another port at which the instance, and the service by its addresses, is reached by others, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp." min:"1" max:"65535"`
-	HostPort    int    `json:"hostPort,omitempty" doc:"Port of the worker that forwards here; -1 lets the worker choose." min:"-1" max:"65535"`
+	ServicePort int `json:"servicePort,omitempty" doc:"Another port at which the instance, and the service by its addresses, is reached by others, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp." min:"1" max:"65535"`
+	HostPort    int `json:"hostPort,omitempty" doc:"Port of the worker that forwards here; -1 lets the worker choose." min:"-1" max:"65535"`
+	// HostAddress is checked by the worker, which alone knows its addresses.
+	HostAddress string `json:"hostAddress,omitempty" doc:"The only IPv4 address of the worker at which hostPort listens. Default: all."`
 	Protocol    string `json:"protocol,omitempty" doc:"Transport protocol; any for a service that uses several. The worker's ports carry only tcp and udp. Default: tcp." enum:"tcp,udp,sctp,any"`
 }
 

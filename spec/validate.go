@@ -396,7 +396,7 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 }
 
 func (c *checker) ports(p string, s *ServiceSpec) {
-	names, hosts := map[string]bool{}, map[string]bool{}
+	names := map[string]bool{}
 	for i, q := range s.Ports {
 		pp := fmt.Sprintf("%s.ports[%d]", p, i)
 		c.between(pp+".port", q.Port, 1, 65535)
@@ -407,6 +407,7 @@ func (c *checker) ports(p string, s *ServiceSpec) {
 				"ports of the worker carry tcp and udp, not %s", q.Proto())
 		}
 		c.servicePort(pp+".servicePort", s, i)
+		c.hostAddress(pp, s, i)
 		if q.Name != "" {
 			c.name(pp+".name", q.Name)
 		}
@@ -414,13 +415,6 @@ func (c *checker) ports(p string, s *ServiceSpec) {
 			c.add(pp+".name", "", "a second port is called %q", q.PortName())
 		}
 		names[q.PortName()] = true
-		if q.HostPort > 0 {
-			k := q.Proto() + strconv.Itoa(q.HostPort)
-			if hosts[k] {
-				c.add(pp+".hostPort", "", "host port %d is used twice", q.HostPort)
-			}
-			hosts[k] = true
-		}
 	}
 }
 

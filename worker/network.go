@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ type wanted struct {
 	ordinal int
 	egress  *spec.Egress
 	inside  []hostnet.ServicePort // ports that are translated in its network
+	at      map[string]netip.Addr // addresses of the host at which alone ports are published, by the ports' names
 }
 
 func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
@@ -65,7 +67,13 @@ func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
 	for _, port := range spec.ServicePortsOf(&a.Spec) {
 		inside = append(inside, hostnet.ServicePort{From: uint16(port.ServicePort), To: uint16(port.Port), Proto: hostnet.Proto(port.Proto())})
 	}
-	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a), inside}
+	at := map[string]netip.Addr{}
+	for _, port := range a.Spec.Ports {
+		if addr, err := netip.ParseAddr(port.HostAddress); err == nil {
+			at[port.PortName()] = addr
+		}
+	}
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a), inside, at}
 }
 
 // want takes up an instance of an earlier life, before restore.
@@ -111,6 +119,11 @@ func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep [
 		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(assigned),
 			Reason: "a servicePort is translated in a network of the instance's own, and this worker gives none (--no-network); " +
 				"leave servicePort out, or choose another worker"}
+	}
+	if at := spec.HostAddressLack(&assigned.Spec); n.network == nil && at != "" {
+		return nil, wire.Attachment{}, &runtime.Unsupported{Ability: runtime.AbilityNetNS, Driver: runtimeOf(assigned),
+			Reason: at + " is published by a network of the instance's own, and this worker gives none (--no-network); " +
+				"leave it out, or choose another worker"}
 	}
 	n.mu.Lock()
 	ports, err := n.bindLocked(assigned, keep)
@@ -222,8 +235,8 @@ func (n *attachments) apply(ctx context.Context, mine uint64) error {
 		w := hostnet.Want{ID: string(id), In: want.in, Out: want.out, Egress: want.egress, ServicePorts: want.inside}
 		for _, p := range want.ports {
 			if p.HostPort > 0 {
-				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostPort: uint16(p.HostPort), Port: uint16(p.Port),
-					Proto: hostnet.Proto(p.Protocol)})
+				w.HostPorts = append(w.HostPorts, hostnet.HostPort{HostIP: want.at[p.Name], HostPort: uint16(p.HostPort),
+					Port: uint16(p.Port), Proto: hostnet.Proto(p.Protocol)})
 			}
 		}
 		c.Attachments = append(c.Attachments, w)

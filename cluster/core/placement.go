@@ -172,7 +172,7 @@ func (p *placement) takes(worker string) (out []string) {
 	}
 	for _, q := range p.A.Spec.Ports {
 		if q.HostPort > 0 {
-			out = append(out, sched.PortKey(q.Proto(), q.HostPort))
+			out = append(out, sched.PortKey(q))
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -299,9 +300,19 @@ func (ws roster) addressPorts(p *placement) {
 		b := &p.Obs.Ports[i]
 		b.Address = "" // whatever the worker says
 		if w != nil && w.Facts != nil && b.HostPort > 0 {
-			b.Address = fmt.Sprintf("%s:%d", w.Facts.Address, b.HostPort)
+			b.Address = fmt.Sprintf("%s:%d", cmp.Or(hostAddress(&p.A.Spec, b.Name), w.Facts.Address), b.HostPort)
 		}
 	}
+}
+
+// hostAddress is the address at which alone a port is published, or "".
+func hostAddress(s *spec.ServiceSpec, port string) string {
+	for _, q := range s.Ports {
+		if q.PortName() == port {
+			return q.HostAddress
+		}
+	}
+	return ""
 }
 
 // where is where a worker is in the network, or nil.

@@ -319,12 +319,12 @@ func (conv *compose) security(from *fields, svc *spec.Security) {
 
 // ports takes the ports that are published, and those that are only exposed.
 func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
-	put := func(port, host int, protocol string) {
+	put := func(port, host int, at, protocol string) {
 		if protocol == "tcp" {
 			protocol = ""
 		}
 		same := func(p spec.Port) bool {
-			return p.Port == port && p.Protocol == protocol && (host == 0 || p.HostPort == host)
+			return p.Port == port && p.Protocol == protocol && (host == 0 || p.HostPort == host && p.HostAddress == at)
 		}
 		if slices.ContainsFunc(svc.Ports, same) {
 			return
@@ -336,10 +336,10 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 				name = fmt.Sprintf("%s-%d-%d", cmp.Or(protocol, "tcp"), port, times)
 			}
 		}
-		svc.Ports = append(svc.Ports, spec.Port{Name: name, Port: port, HostPort: host, Protocol: protocol})
+		svc.Ports = append(svc.Ports, spec.Port{Name: name, Port: port, HostPort: host, HostAddress: at, Protocol: protocol})
 	}
 	for _, pub := range from.each("ports") {
-		target, published, host := pub.number("target", ""), pub.text("published", ""), pub.text("host_ip", "")
+		target, published, at := pub.number("target", ""), pub.text("published", ""), pub.hostAddress("host_ip")
 		protocol := pub.text("protocol", "")
 		pub.without("name", "left out: ports have the names of their protocol and number")
 		pub.without("app_protocol", "left out: an ingress says what it speaks")
@@ -355,15 +355,10 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 		case err != nil:
 			pub.refuse("published", "%q is not one port", published)
 			continue
-		case host == "127.0.0.1" || host == "::1":
-			number = 0
-			pub.approx("host_ip", "the port is not published: workers publish to their network; skerry port-forward brings it to you")
-		case host != "" && host != "0.0.0.0" && host != "::":
-			pub.approx("host_ip", "the port is published at the worker's own address")
 		default:
 			pub.kept("", "ports, with hostPort")
 		}
-		put(*target, number, protocol)
+		put(*target, number, at, protocol)
 		pub.nothingLike(nil)
 	}
 	for i, text := range from.texts("expose", "ports") {
@@ -373,7 +368,7 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 			from.refuse(fmt.Sprintf("expose[%d]", i), "%q is not one port", text)
 			continue
 		}
-		put(number, 0, protocol)
+		put(number, 0, "", protocol)
 	}
 }
 

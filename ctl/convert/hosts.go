@@ -73,3 +73,26 @@ func (it *pod) hosts() {
 		entry.host("", address, names, &it.load.svc)
 	}
 }
+
+// hostAddress takes the address at which alone a port is published, or "".
+func (f *fields) hostAddress(key string) string {
+	text := f.text(key, "")
+	if text == "" {
+		return ""
+	}
+	addr, err := netip.ParseAddr(text)
+	switch addr = addr.Unmap(); {
+	case err != nil:
+		f.refuse(key, "%q is not an address", text)
+	case addr.IsUnspecified():
+	case addr.Is4():
+		f.kept(key, "hostAddress")
+		return addr.String()
+	case addr.IsLoopback():
+		f.approx(key, "hostAddress: 127.0.0.1; ports of workers are published at IPv4 addresses")
+		return "127.0.0.1"
+	default:
+		f.approx(key, "the port is published at all IPv4 addresses of the worker; give one of them to have it at that alone")
+	}
+	return ""
+}

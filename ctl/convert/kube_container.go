@@ -104,13 +104,32 @@ func (conv *kube) containerPorts(it *pod, from *fields) {
 		if host != nil {
 			published = *host
 		}
-		if address := port.text("hostIP", ""); address != "" && address != "0.0.0.0" {
-			port.approx("hostIP", "the port is published at the worker's own address")
+		at := port.hostAddress("hostIP")
+		if published == 0 {
+			at = "" // it says nothing without a port
 		}
-		it.load.listen(name, *number, published, protocol)
+		before := publishedAt(it.load.svc.Ports, published)
+		ref := it.load.listen(name, *number, published, protocol)
+		for i := range it.load.svc.Ports {
+			switch q := &it.load.svc.Ports[i]; {
+			case q.PortName() != string(ref) || published == 0 || q.HostPort != published:
+			case before == nil:
+				q.HostAddress = at
+			case q.HostAddress != at:
+				port.approx("hostIP", "the port is published once, as before")
+			}
+		}
 		port.kept("", "ports")
 		port.nothingLike(nil)
 	}
+}
+
+// publishedAt gives the port that is published as a port of the worker, or nil.
+func publishedAt(ports []spec.Port, host int) *spec.Port {
+	if i := slices.IndexFunc(ports, func(p spec.Port) bool { return host != 0 && p.HostPort == host }); i >= 0 {
+		return &ports[i]
+	}
+	return nil
 }
 
 // listen notes a port of a service, and gives its name.

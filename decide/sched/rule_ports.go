@@ -3,7 +3,9 @@ package sched
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -18,7 +20,7 @@ func (HostPorts) For(q *Query) Check {
 	c := &hostPorts{s: q.Site}
 	for _, p := range q.Spec.Ports {
 		if p.HostPort > 0 {
-			c.keys, c.ports = append(c.keys, PortKey(p.Proto(), p.HostPort)), append(c.ports, p.HostPort)
+			c.keys, c.ports = append(c.keys, PortKey(p)), append(c.ports, p.HostPort)
 		}
 	}
 	if len(c.keys) == 0 {
@@ -27,8 +29,27 @@ func (HostPorts) For(q *Query) Check {
 	return c
 }
 
-// PortKey names a host port.
-func PortKey(proto string, port int) string { return fmt.Sprintf("%s/%d", proto, port) }
+// PortKey names a host port: of all addresses of the worker, or of one.
+func PortKey(p spec.Port) string {
+	if p.HostAddress != "" {
+		return fmt.Sprintf("%s/%d@%s", p.Proto(), p.HostPort, p.HostAddress)
+	}
+	return fmt.Sprintf("%s/%d", p.Proto(), p.HostPort)
+}
+
+// portTaken reports whether a port is taken: the same one, or one of the same number at all addresses.
+func portTaken(taken map[string]bool, key string) bool {
+	all, _, one := strings.Cut(key, "@")
+	if taken[all] || one {
+		return taken[all] || taken[key]
+	}
+	for other := range taken {
+		if strings.HasPrefix(other, key+"@") {
+			return true
+		}
+	}
+	return false
+}
 
 type hostPorts struct {
 	s     *Site
@@ -52,7 +73,7 @@ func (c *hostPorts) Keep(b int, mask uint64) uint64 {
 func (c *hostPorts) taken(n int) int {
 	if x := c.s.more[n]; x != nil && len(x.ports) > 0 {
 		for i, k := range c.keys {
-			if x.ports[k] {
+			if portTaken(x.ports, k) {
 				return c.ports[i]
 			}
 		}

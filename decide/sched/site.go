@@ -30,7 +30,7 @@ type Worker struct {
 	Coordinate   *spec.Coordinate
 	Capacity     spec.Resources
 	Available    spec.Resources  // capacity less what is reserved
-	HostPorts    map[string]bool // taken, as "tcp/8080"
+	HostPorts    map[string]bool // taken, as "tcp/8080", or "tcp/8080@127.0.0.1" of one address
 	Refusing     string          // why it takes nothing new; empty: it does
 	Lost         bool            // not in touch
 	Reported     time.Time       // when its numbers came; zero: now
@@ -522,7 +522,7 @@ func (s *Site) Take(name string, req *Request) {
 	var keys []string
 	for _, p := range req.Spec.Ports {
 		if p.HostPort > 0 {
-			keys = append(keys, PortKey(p.Proto(), p.HostPort))
+			keys = append(keys, PortKey(p))
 		}
 	}
 	for _, d := range s.devicesFor(n, req.Spec) {
@@ -571,7 +571,7 @@ func (s *Site) Give(name string, req *Request) {
 		own := *x
 		own.ports = maps.Clone(x.ports)
 		for _, p := range req.Spec.Ports {
-			delete(own.ports, PortKey(p.Proto(), p.HostPort))
+			delete(own.ports, PortKey(p))
 		}
 		for _, d := range req.Devices {
 			delete(own.ports, DeviceKey(d))

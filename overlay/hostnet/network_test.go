@@ -171,6 +171,68 @@ func TestHostPorts(t *testing.T) {
 	}
 }
 
+// TestPortsOfOneAddress: a port of the loopback address is the host's alone, and one of another address is a port of its own. A
+// neighbour that routes the loopback address to the host gets nowhere, though a port is translated before the kernel sees a martian.
+func TestPortsOfOneAddress(t *testing.T) {
+	s := newSite(t)
+	n := s.open(t, s.options("w1"))
+	cfg := wants("web", "other")
+	loopback := netip.MustParseAddr("127.0.0.1")
+	cfg.Attachments[0].HostPorts = []HostPort{{HostIP: loopback, HostPort: 8080, Port: 80},
+		{HostIP: loopback, HostPort: 8080, Port: 80, Proto: UDP}}
+	cfg.Attachments[1].HostPorts = []HostPort{{HostIP: netip.MustParseAddr(hostIP), HostPort: 8080, Port: 81}}
+	have, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	serve(t, open(t, have["web"].NetNS), ":80")
+	for _, network := range []string{"tcp4", "udp4"} {
+		if _, err := dial(s.host, network, "127.0.0.1:8080"); err != nil {
+			t.Errorf("%s from the host: %v, want an answer", network, err)
+		}
+	}
+	if _, err := dial(s.remote, "tcp4", hostIP+":8080"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("from another machine, at the address of the other instance: the error is %v, want %v of its port 81", err, unix.ECONNREFUSED)
+	}
+	serve(t, open(t, have["other"].NetNS), ":81")
+	if _, err := dial(s.remote, "tcp4", hostIP+":8080"); err != nil {
+		t.Errorf("from another machine, at the address of the other instance: %v, want an answer", err)
+	}
+	must(t, kernel.In(s.remote, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(lo); err != nil {
+			return err
+		}
+		route, err := netlink.RouteGet(net.ParseIP(hostIP))
+		if err != nil {
+			return err
+		}
+		link, err := netlink.LinkByIndex(route[0].LinkIndex)
+		if err != nil {
+			return err
+		}
+		if err := kernel.Sysctl("ipv4/conf/"+link.Attrs().Name+"/route_localnet", "1"); err != nil {
+			return err
+		}
+		_, loopback, err := net.ParseCIDR("127.0.0.0/8")
+		if err != nil {
+			return err
+		}
+		return netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: loopback, Gw: net.ParseIP(hostIP)})
+	}))
+	err = kernel.In(s.remote, func() error {
+		c, err := net.DialTimeout("tcp4", "127.0.0.1:8080", 2*time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	if err == nil {
+		t.Error("a neighbour reaches a port of the host's loopback address, want no answer")
+	}
+}
+
 func TestPortConflicts(t *testing.T) {
 	s := newSite(t)
 	serve(t, s.host, ":5000")

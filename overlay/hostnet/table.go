@@ -55,7 +55,9 @@ func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 	rule := w.rule
 	bridge, loopback := n.opts.bridge(), netip.MustParsePrefix("127.0.0.0/8")
 	masquerade := []expr.Any{&expr.Masq{}}
-	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, bridge), ipIn(daddr, loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	// Nobody but the host itself: neither instances, because of route_localnet, nor neighbours, whose packets a port of 127.0.0.1 would
+	// translate before the kernel sees where they were going.
+	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpNeq, "lo"), ipIn(daddr, loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
 	for _, subnet := range n.subnets() {
 		rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, bridge), masquerade)
 	}
