@@ -484,11 +484,8 @@ func buildOf(t *testing.T, version string) (program string) {
 		}
 	})
 	program = filepath.Join(t.TempDir(), "skerry-"+version)
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w -X main.version="+version, "-o", program, "./cmd/skerry")
-	cmd.Dir, cmd.Env = tree, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v: %s", version, err, out)
-	}
+	outside(t, "modules of "+version, "env", "CGO_ENABLED=0", "go", "-C", tree, "build", "-trimpath", "-ldflags=-s -w -X main.version="+version,
+		"-o", program, "./cmd/skerry")
 	return program
 }
 
