@@ -128,7 +128,8 @@ func outside(t *testing.T, what string, command ...string) {
 	if err == nil {
 		return
 	}
-	unreachable := `Could not resolve|Temporary failure|Failed to establish a new connection|Unable to connect|Could not connect|[Nn]etwork is unreachable|no such host|i/o timeout`
+	unreachable := `Could not resolve|Temporary failure|Failed to establish a new connection|Unable to connect|Could not connect|` +
+		`[Nn]etwork is unreachable|no such host|i/o timeout`
 	if regexp.MustCompile(unreachable).Match(out) {
 		t.Skip(&testenv.Unsupported{What: what, Why: "its packages cannot be fetched: " + string(out[max(0, len(out)-300):])})
 	}

@@ -101,7 +101,8 @@ type parcel struct {
 // UseNetwork gives a new world links that take time, break and come back by themselves. It must be called before the first site
 // is added.
 func (w *World) UseNetwork() {
-	w.net = &network{World: w, codec: frame.NewCodec(), traffic: map[string]*Traffic{"root": {}, "cluster": {}, "worker": {}}, ignored: map[string]int{}, sized: true}
+	w.net = &network{World: w, codec: frame.NewCodec(), traffic: map[string]*Traffic{"root": {}, "cluster": {}, "worker": {}},
+		ignored: map[string]int{}, sized: true}
 }
 
 func (net *network) keepAlive(l *wireline) time.Duration {

@@ -36,8 +36,8 @@ func (d slowTest) Check(ctx context.Context) runtime.Report {
 func TestSlowSelfTestOfMachines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		rt := newRuntimes([]runtime.Driver{slowTest{name: spec.RuntimeMicroVM, takes: 5 * time.Minute}, slowTest{name: spec.RuntimeOCI, takes: 20 * time.Second},
-			slowTest{name: spec.RuntimeVM, takes: 6 * time.Minute}}, "", false, slog.New(slog.DiscardHandler))
+		rt := newRuntimes([]runtime.Driver{slowTest{name: spec.RuntimeMicroVM, takes: 5 * time.Minute},
+			slowTest{name: spec.RuntimeOCI, takes: 20 * time.Second}, slowTest{name: spec.RuntimeVM, takes: 6 * time.Minute}}, "", false, slog.New(slog.DiscardHandler))
 		patience, stop := context.WithTimeout(t.Context(), machineWait)
 		defer stop()
 		told := make(chan time.Duration, 3)
