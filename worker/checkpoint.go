@@ -81,7 +81,7 @@ func (q requests) serveCheckpoint(w http.ResponseWriter, r *http.Request, id ske
 	dir := filepath.Join(q.instanceDir(id), checkpointDir)
 	to, err := age.ParseX25519Recipient(answer.Recipient)
 	if err == nil {
-		err = checkpoints{q.Server}.dump(ctx, answer.Handle, dir)
+		err = checkpoints(q).dump(ctx, answer.Handle, dir)
 	}
 	left := core.Left{ID: id}
 	if err != nil {
