@@ -3113,6 +3113,8 @@ export interface components {
             skipped?: string;
         };
         Port: {
+            /** @description The only IPv4 address of the worker at which hostPort listens. Default: all. */
+            hostAddress?: string;
             /**
              * Format: int64
              * @description Port of the worker that forwards here; -1 lets the worker choose.
