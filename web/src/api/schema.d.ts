@@ -4421,9 +4421,7 @@ export interface operations {
                 /** @description Fail unless the application is at this generation. */
                 expectGeneration?: number;
             };
-            header?: {
-                "Content-Type"?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
@@ -6968,9 +6966,7 @@ export interface operations {
     "plan-app": {
         parameters: {
             query?: never;
-            header?: {
-                "Content-Type"?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
@@ -7868,10 +7864,7 @@ export interface operations {
                 /** @description Comma-separated list of app, instance and event. Default: all. */
                 kinds?: string;
             };
-            header?: {
-                /** @description Use text/event-stream to receive server-sent events. */
-                Accept?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
@@ -7884,6 +7877,7 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": string;
+                    "text/event-stream": string;
                 };
             };
             /** @description Unauthorized */
