@@ -14,7 +14,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/wire"
-	"skerry.dev/skerry/worker/core"
 )
 
 // Agent exchanges the program of a worker's agent.
@@ -78,7 +77,7 @@ func (p *agentProgram) upgrade(ctx context.Context, o wire.AgentOrder) {
 		p.mu.Lock()
 		p.order = &f
 		p.mu.Unlock()
-		p.Post(core.Facts{Facts: p.facts()})
+		p.tellFacts()
 	}
 	if p.opt.Agent == nil {
 		tell(wire.AgentFacts{Stage: wire.AgentFailed, Why: "the agent of this worker has no program of its own: it is a part of skerry up"})

@@ -16,7 +16,6 @@ import (
 	"skerry.dev/skerry/internal/cdi"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/worker/core"
 )
 
 // AttachOptions say which devices the worker gives to instances.
@@ -148,7 +147,7 @@ func (s *Server) watchDevices(ctx context.Context) {
 	for ctx.Err() == nil {
 		dirs, err := s.attach.watch()
 		if s.lookForDevices() { // what changes from now on the watch sees
-			s.Post(core.Facts{Facts: s.facts()})
+			s.tellFacts()
 		}
 		pause := attachSettle
 		if err == nil {

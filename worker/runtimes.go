@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type runtimes struct {
 
 	mu      sync.Mutex
 	reports []wire.RuntimeReport
+	round   int // counts the checks whose verdicts were kept
 }
 
 func newRuntimes(list []runtime.Driver, dir string, noUsers bool, log *slog.Logger) *runtimes {
@@ -42,11 +44,13 @@ func newRuntimes(list []runtime.Driver, dir string, noUsers bool, log *slog.Logg
 }
 
 // machineWait is how long a starting worker waits for the self-tests of runtimes that boot a machine, which takes minutes where its
-// processor is emulated. Nothing about how other runtimes run depends on them.
+// processor is emulated. Nothing about how other runtimes run depends on them. Where machines run already it waits for the verdict: a
+// cluster that hears of a worker without their runtime ends them in an update, as on a worker that the next version is not for.
 const machineWait = 15 * time.Second
 
 // check runs every runtime's self-test, and keeps and returns the verdicts. It waits for machines until patience ends: a verdict that
-// comes after that is kept, and late is called.
+// comes after that is kept, and late is called. What is said after ctx has ended is no verdict, and is not kept: without its abilities,
+// containers would start with the host's users.
 func (rt *runtimes) check(ctx, patience context.Context, late func()) []wire.RuntimeReport {
 	profile, err := ReadProfile(rt.dir)
 	if err != nil {
@@ -60,7 +64,7 @@ func (rt *runtimes) check(ctx, patience context.Context, late func()) []wire.Run
 	var pending []int
 	for n, d := range rt.list {
 		wait := patience.Done()
-		if k := spec.RuntimeNamed(d.Name()); k == nil || k.Isolation != spec.IsolationHardware {
+		if k := spec.RuntimeNamed(d.Name()); k == nil || k.Isolation != spec.IsolationHardware || rt.busy(ctx, d) {
 			wait = nil
 		}
 		select {
@@ -73,22 +77,51 @@ func (rt *runtimes) check(ctx, patience context.Context, late func()) []wire.Run
 		}
 	}
 	rt.mu.Lock()
-	rt.reports = out
-	rt.mu.Unlock()
+	defer rt.mu.Unlock()
+	if ctx.Err() == nil {
+		rt.round++
+		rt.reports = out
+	}
+	round := rt.round
 	for _, n := range pending {
 		rt.pending.Go(func() {
-			verdict := <-verdicts[n]
-			if ctx.Err() != nil {
-				return
+			if verdict := <-verdicts[n]; ctx.Err() == nil && rt.amend(round, n, verdict) {
+				late()
 			}
-			rt.mu.Lock()
-			rt.reports = slices.Clone(rt.reports)
-			rt.reports[n] = verdict
-			rt.mu.Unlock()
-			late()
 		})
 	}
 	return slices.Clone(out)
+}
+
+// amend keeps a verdict that came late, unless a later check has brought another one.
+func (rt *runtimes) amend(round, n int, verdict wire.RuntimeReport) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.round != round {
+		return false
+	}
+	rt.reports = slices.Clone(rt.reports)
+	rt.reports[n] = verdict
+	return true
+}
+
+// busy reports whether something runs in a runtime, or whether that is not known.
+func (rt *runtimes) busy(ctx context.Context, d runtime.Driver) bool {
+	list, err := d.List(ctx)
+	return err != nil || slices.ContainsFunc(list, func(h runtime.Handle) bool {
+		st, err := d.Status(ctx, h)
+		return err != nil || st.State != runtime.StateExited && st.State != runtime.StateBroken
+	})
+}
+
+// tell tells of the machine. Whoever looked before a verdict came may speak after those who looked later, so each looks again whether it
+// told of the last ones.
+func (rt *runtimes) tell(look func() wire.WorkerFacts, post func(msg any)) {
+	for again := true; again; {
+		facts := look()
+		post(core.Facts{Facts: facts})
+		again = !reflect.DeepEqual(facts.Runtimes, rt.last())
+	}
 }
 
 // test runs one runtime's self-test.

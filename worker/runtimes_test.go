@@ -4,14 +4,17 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
 )
 
 // slowTest is a driver whose self-test takes a while.
@@ -19,6 +22,18 @@ type slowTest struct {
 	runtime.Driver
 	name  string
 	takes time.Duration
+	runs  bool // a machine, since before
+}
+
+func (d slowTest) List(context.Context) (out []runtime.Handle, err error) {
+	if d.runs {
+		out = append(out, runtime.Handle{ID: "web.main.1", Driver: d.name})
+	}
+	return out, nil
+}
+
+func (d slowTest) Status(context.Context, runtime.Handle) (runtime.Status, error) {
+	return runtime.Status{State: runtime.StateRunning}, nil
 }
 
 func (d slowTest) Name() string { return d.name }
@@ -62,6 +77,108 @@ func TestSlowSelfTestOfMachines(t *testing.T) {
 		}
 		if passed(first) != [3]bool{false, true, false} {
 			t.Error("the list that was given changed")
+		}
+	})
+}
+
+// An agent that starts again beside machines that run says nothing before it knows what their runtime can do: its cluster would take the
+// worker for one without it, and an update of a service with a copy on each worker would end those there.
+func TestSlowSelfTestOfMachinesThatRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newRuntimes([]runtime.Driver{slowTest{name: spec.RuntimeMicroVM, takes: time.Minute, runs: true},
+			slowTest{name: spec.RuntimeVM, takes: 2 * time.Minute}}, "", false, slog.New(slog.DiscardHandler))
+		patience, stop := context.WithTimeout(t.Context(), machineWait)
+		defer stop()
+		got := rt.check(t.Context(), patience, func() {})
+		if !got[0].Passed || got[1].Passed {
+			t.Errorf("it begins with %+v, want the verdict on what runs and no other", got)
+		}
+		rt.pending.Wait()
+	})
+}
+
+// A check that is given up, as by whoever asked for it, takes nothing away from what is known.
+func TestCheckThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newRuntimes([]runtime.Driver{slowTest{name: spec.RuntimeOCI, takes: time.Second}}, "", false, slog.New(slog.DiscardHandler))
+		rt.check(t.Context(), t.Context(), nil)
+		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+		defer stop()
+		if got := rt.check(ctx, t.Context(), nil); got[0].Passed {
+			t.Errorf("the check that was given up says %+v", got[0])
+		}
+		if got := rt.last(); !got[0].Passed {
+			t.Errorf("what is known is %+v now", got[0])
+		}
+	})
+}
+
+// A verdict that comes late does not replace that of a check that was begun, and ended, meanwhile.
+func TestLateVerdictIsOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &changing{slowTest: slowTest{name: spec.RuntimeVM, takes: time.Minute}}
+		rt := newRuntimes([]runtime.Driver{d}, "", false, slog.New(slog.DiscardHandler))
+		patience, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		late := 0
+		rt.check(t.Context(), patience, func() { late++ })
+		d.works = true
+		rt.check(t.Context(), context.Background(), nil)
+		rt.pending.Wait()
+		if got := rt.last(); !got[0].Passed || late != 0 {
+			t.Errorf("what is known is %+v, told late %d times", got[0], late)
+		}
+	})
+}
+
+// changing is a driver that does not work, in the end, until somebody has put it right.
+type changing struct {
+	slowTest
+	works bool
+}
+
+func (d *changing) Check(context.Context) runtime.Report {
+	if d.works {
+		return runtime.Report{Passed: true}
+	}
+	time.Sleep(d.takes)
+	return runtime.Report{Cause: "nobody has put it right"}
+}
+
+// Facts that were looked up before a verdict came, and are told after it, are told again.
+func TestVerdictIsNotLost(t *testing.T) {
+	rt := newRuntimes([]runtime.Driver{slowTest{name: spec.RuntimeVM}}, "", false, slog.New(slog.DiscardHandler))
+	look := func() wire.WorkerFacts { return wire.WorkerFacts{Runtimes: rt.last()} }
+	var told wire.WorkerFacts
+	keep := func(m any) { told = m.(core.Facts).Facts }
+	first := true
+	rt.tell(look, func(m any) {
+		if first { // the verdict comes between the look and its message
+			first = false
+			rt.check(t.Context(), t.Context(), nil)
+			rt.tell(look, keep)
+		}
+		keep(m)
+	})
+	if len(told.Runtimes) != 1 || !told.Runtimes[0].Passed {
+		t.Errorf("what was told last is %+v", told.Runtimes)
+	}
+}
+
+// A worker that cannot live ends at once, whatever its self-tests still do.
+func TestRunDoesNotWaitForMachines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewServer(ServerOptions{Name: "w", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+			Drivers: []runtime.Driver{slowTest{name: spec.RuntimeVM, takes: time.Hour}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Role.Load = func(context.Context) (loop.Core, wire.Effects, error) {
+			return nil, wire.Effects{}, errors.New("no store")
+		}
+		begin := time.Now()
+		if err := s.Run(t.Context()); err == nil || time.Since(begin) > 2*machineWait {
+			t.Errorf("it ended after %s: %v", time.Since(begin), err)
 		}
 	})
 }

@@ -161,9 +161,9 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	if opt.MinFree == 0 {
 		opt.MinFree = 64 * skerry.MiB
 	}
-	server := &Server{Role: tier.NewRole(), places: places{opt.Dir}, opt: opt, runtimes: newRuntimes(opt.Drivers, opt.Dir, opt.Users.Off, opt.Log), journal: journal.New(opt.Journal),
-		active: map[skerry.InstanceID]*activity{}, disk: newDiskShares(), net: newAttachments(opt.Network),
-		endpoints: newEndpoints()}
+	server := &Server{Role: tier.NewRole(), places: places{opt.Dir}, opt: opt, journal: journal.New(opt.Journal),
+		runtimes: newRuntimes(opt.Drivers, opt.Dir, opt.Users.Off, opt.Log), active: map[skerry.InstanceID]*activity{},
+		disk: newDiskShares(), net: newAttachments(opt.Network), endpoints: newEndpoints()}
 	var err error
 	if server.leases, err = newLeases(opt.RunDir, opt.CgroupParent, opt.Guard); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		server.overlayNet = newOverlayNet(*opt.Overlay, opt.Log)
 		server.overlayNet.place = func() (*spec.Coordinate, *spec.Location) { return server.Coordinate(), opt.Facts.Location }
 		server.overlayNet.post = func(m any) { server.Post(m) }
-		server.overlayNet.facts = func() { server.Post(core.Facts{Facts: server.facts()}) }
+		server.overlayNet.facts = server.tellFacts
 		server.overlayNet.nudgeIngress = func() {
 			if e := server.workerIngress.Load(); e != nil {
 				e.nudge()
@@ -198,10 +198,12 @@ func NewServer(opt ServerOptions) (*Server, error) {
 
 // Run checks the runtimes and lives until ctx ends. What runs on the machine runs on.
 func (s *Server) Run(ctx context.Context) error {
-	patience, stop := context.WithTimeout(ctx, machineWait)
-	defer stop()
-	s.runtimes.check(ctx, patience, func() { s.Post(core.Facts{Facts: s.facts()}) })
 	defer s.runtimes.pending.Wait()
+	testing, stop := context.WithCancel(ctx)
+	defer stop() // who cannot live does not wait for machines to boot
+	patience, enough := context.WithTimeout(ctx, machineWait)
+	defer enough()
+	s.runtimes.check(testing, patience, s.tellFacts)
 	return s.Role.Run(ctx)
 }
 
@@ -213,9 +215,12 @@ func (s *Server) Check(ctx context.Context) []wire.RuntimeReport {
 // Recheck is Check of a worker that runs: its cluster is told.
 func (s *Server) Recheck(ctx context.Context) []wire.RuntimeReport {
 	out := s.Check(ctx)
-	s.Post(core.Facts{Facts: s.facts()})
+	s.tellFacts()
 	return out
 }
+
+// tellFacts tells the core of the machine as it is now.
+func (s *Server) tellFacts() { s.runtimes.tell(s.facts, func(m any) { s.Post(m) }) }
 
 // Runtimes gives the last verdicts of Check.
 func (s *Server) Runtimes() []wire.RuntimeReport { return s.runtimes.last() }
@@ -307,7 +312,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	recoverSnapshots(s)
 	l.Post(core.Reattach{Tasks: s.runtimes.tasks(ctx)})
 	s.lookForDevices()
-	l.Post(core.Facts{Facts: s.facts()})
+	s.runtimes.tell(s.facts, func(m any) { l.Post(m) })
 	if work.Again { // runtimes may have been checked while the disk could not be written
 		work.Go(func() { s.Recheck(work.Ctx) })
 	}

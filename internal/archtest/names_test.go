@@ -198,7 +198,7 @@ var arrowsUp = map[string]int{
 	"decide/apps":     20,
 	"decide/sched":    14,
 	"root/core":       17,
-	"worker":          49,
+	"worker":          47,
 	"worker/core":     22,
 }
 
