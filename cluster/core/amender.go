@@ -196,6 +196,18 @@ func (am *amender) endDisconnected(now time.Time, fx *wire.Effects) {
 	}
 }
 
+// newerScale reports whether a copy's version says how its service scales, rather than another's. Of two versions with one number, as an
+// update leaves them, that is the one which does not: it changes nothing.
+func newerScale(p, than *placement) bool {
+	if p.A.Gen != than.A.Gen {
+		return p.A.Gen > than.A.Gen
+	}
+	if scales := p.A.Spec.Scale != nil; scales != (than.A.Spec.Scale != nil) {
+		return !scales
+	}
+	return p.A.Revision < than.A.Revision
+}
+
 // autoscale changes the share of the root's services whose load asks for it.
 func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 	if away, _ := am.uplink.Away(); !am.scaling.Begin(now, away) {
@@ -203,7 +215,7 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 	}
 	type share struct {
 		autonomy.Share
-		gen skerry.Generation
+		newest *placement
 	}
 	by := map[skerry.ServiceKey]*share{}
 	for _, p := range am.places {
@@ -216,8 +228,8 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 			s = &share{}
 			by[p.A.Service] = s
 		}
-		if s.Spec == nil || s.gen < p.A.Gen {
-			s.Spec, s.gen = &p.A.Spec, p.A.Gen
+		if s.newest == nil || newerScale(p, s.newest) {
+			s.Spec, s.newest = &p.A.Spec, p
 		}
 		s.N++
 		if p.Obs.Ready && am.workers.uses(p) {
