@@ -43,7 +43,7 @@ func ImportLayout(ctx context.Context, store *Store, dir, fallback string) ([]st
 // take has an importer filled, and names what it then holds.
 func take(ctx context.Context, store *Store, fallback string, fill func(*importer) error) (names []string, err error) {
 	im := &importer{s: store, ctx: ctx, files: map[string]digest.Digest{}, links: map[string]string{}, small: map[string][]byte{},
-		layers: map[[2]digest.Digest]bool{}}
+		layers: map[[2]digest.Digest]bool{}, looked: map[digest.Digest]error{}}
 	defer func() { im.release(err != nil && len(names) == 0) }()
 	if err := fill(im); err != nil {
 		return nil, fmt.Errorf("import: %w", diskError(err))
@@ -68,6 +68,9 @@ func take(ctx context.Context, store *Store, fallback string, fill func(*importe
 	for _, n := range images {
 		if n.ref == (imageref.Ref{}) {
 			return nil, fmt.Errorf("import: %w: image %s has no name; give one", ErrInvalid, n.d)
+		}
+		if n.ref.Digest != "" && n.ref.Digest != n.d { // such a name would be believed without a look at the content
+			return nil, fmt.Errorf("import: %w: image %s cannot be called %s", ErrInvalid, n.d, n.ref)
 		}
 	}
 	for _, n := range images {
@@ -101,12 +104,14 @@ type importer struct {
 	total int64
 
 	layers map[[2]digest.Digest]bool // blobs that were found to hold the layer of a diff ID
+	looked map[digest.Digest]error   // what complete found: three small indexes can name one image a thousand million times
 }
 
 // What an archive may hold.
 const (
 	maxArchiveFiles = 100_000
 	maxArchiveBytes = 1 << 40
+	maxArchiveName  = 1024 // bytes of a path, which is kept in memory; in a tar it may have a million
 )
 
 // release lets go of the blobs; those of an archive that was refused are removed, for nobody would miss them.
@@ -149,6 +154,9 @@ func (im *importer) read(t *tar.Reader) error {
 		}
 		if err := im.room(n, header.Size); err != nil {
 			return err
+		}
+		if len(header.Name) > maxArchiveName || len(header.Linkname) > maxArchiveName {
+			return fmt.Errorf("archive: %w: a name of %d bytes", ErrTooLarge, max(len(header.Name), len(header.Linkname)))
 		}
 		if sparse(header) { // a few bytes of it stand for as many as it likes
 			return fmt.Errorf("%w: %.200q is a sparse file, which no image has", ErrInvalid, header.Name)
@@ -328,9 +336,6 @@ func (im *importer) layout(raw []byte) ([]named, error) {
 			if n.ref, err = imageref.Parse(name); err != nil {
 				return nil, err
 			}
-			if n.ref.Digest != "" && n.ref.Digest != d.Digest {
-				return nil, fmt.Errorf("%w: the archive calls %s %s", ErrInvalid, d.Digest, name)
-			}
 		}
 		out = append(out, n)
 	}
@@ -340,8 +345,18 @@ func (im *importer) layout(raw []byte) ([]named, error) {
 	return out, nil
 }
 
-// complete checks that an image is whole. Of an index one platform suffices.
+// complete checks that an image is whole. Of an index one platform suffices. It looks at each once; an index that lay too
+// deep then stays refused where it lies higher, too.
 func (im *importer) complete(sum digest.Digest, depth int) error {
+	err, known := im.looked[sum]
+	if !known {
+		err = im.look(sum, depth)
+		im.looked[sum] = err
+	}
+	return err
+}
+
+func (im *importer) look(sum digest.Digest, depth int) error {
 	manifest, err := im.s.readManifest(sum)
 	if err != nil {
 		return err

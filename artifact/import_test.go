@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
@@ -231,6 +232,52 @@ func TestRefusedImportLeavesOthers(t *testing.T) {
 	}
 	if after := blobsIn(t, s); after != before {
 		t.Errorf("%d blobs stay, want %d", after, before)
+	}
+}
+
+// TestImportedDigests: no archive gives a name with a digest to something else, for such a name is believed.
+func TestImportedDigests(t *testing.T) {
+	const other = "app@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	docker := layerTar(t, entry{kind: tar.TypeReg, name: "c.json", body: `{"os":"linux","architecture":"amd64","rootfs":{"type":"layers","diff_ids":[]}}`},
+		entry{kind: tar.TypeReg, name: "manifest.json", body: `[{"Config":"c.json","RepoTags":["` + other + `"],"Layers":[]}]`})
+	for name, c := range map[string]struct {
+		raw      []byte
+		fallback string
+	}{"docker": {docker, ""}, "the name given": {exported(t, "app:1"), other}} {
+		s := openStore(t, Options{})
+		if names, err := s.Import(t.Context(), bytes.NewReader(c.raw), c.fallback); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: names are %q and the error is %v, want %v", name, names, err, ErrInvalid)
+		}
+		if n := blobsIn(t, s); n != 0 {
+			t.Errorf("%s: %d blobs stay, want none", name, n)
+		}
+	}
+}
+
+// TestImportLooksOnce: indexes that name one another many times over are refused before long, and so is a name that fills the memory.
+func TestImportLooksOnce(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	config := []byte(`{}`)
+	sum := digest.FromBytes(config)
+	body := fmt.Sprintf(`{"schemaVersion":2,"config":{"digest":%q,"size":99},"layers":[]}`, sum) // its size is wrong
+	blob := func(body string) entry {
+		return entry{kind: tar.TypeReg, name: "blobs/sha256/" + digest.FromString(body).Encoded(), body: body}
+	}
+	entries := []entry{blob(string(config)), blob(body)}
+	for range 3 {
+		one := fmt.Sprintf(`{"digest":%q,"size":1}`, digest.FromString(body))
+		body = `{"schemaVersion":2,"manifests":[` + strings.Repeat(one+",", 400) + one + `]}`
+		entries = append(entries, blob(body))
+	}
+	top := fmt.Sprintf(`{"schemaVersion":2,"manifests":[{"digest":%q,"size":1}]}`, digest.FromString(body))
+	raw := layerTar(t, append(entries, entry{kind: tar.TypeReg, name: "index.json", body: top})...)
+	if _, err := openStore(t, Options{}).Import(ctx, bytes.NewReader(raw), "app:1"); !errors.Is(err, ErrInvalid) || ctx.Err() != nil {
+		t.Errorf("the error is %v (%v), want %v", err, ctx.Err(), ErrInvalid)
+	}
+	raw = layerTar(t, entry{kind: tar.TypeReg, name: strings.Repeat("a", 1<<19)})
+	if _, err := openStore(t, Options{}).Import(ctx, bytes.NewReader(raw), "app:1"); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a long name: the error is %v, want %v", err, ErrTooLarge)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +84,7 @@ func (e *Endpoints) Publish(app skerry.AppKey, instances iter.Seq[Instance]) (ou
 				switch {
 				case i.Worker == at.worker && i.Address != "":
 					c.List = append(c.List, wire.Endpoint{Instance: i.ID, Port: b.Name, Protocol: b.Protocol, Address: hostPort(i.Address, b.Port)})
-				case b.Address != "":
+				case b.Address != "" && !loopback(b.Address):
 					c.List = append(c.List, wire.Endpoint{Instance: i.ID, Port: b.Name, Protocol: b.Protocol, Address: b.Address})
 				}
 			}
@@ -102,6 +103,13 @@ func (e *Endpoints) Publish(app skerry.AppKey, instances iter.Seq[Instance]) (ou
 		e.given[app] = wanted
 	}
 	return out
+}
+
+// loopback reports whether a port of a worker is published to that worker's own host alone. Elsewhere the same address is another
+// machine's own, and leads to whatever listens there.
+func loopback(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // hostPort is net.JoinHostPort, which this package may not import.

@@ -34,6 +34,8 @@ func TestEndpoints(t *testing.T) {
 			{ID: "db-3", Service: "db", Worker: "w1", Serves: true, Ports: port("192.0.2.1:8081")},        // it has no address of its own
 			{ID: "db-4", Service: "db", Worker: "w2", Serves: true, Address: "10.0.0.2", Ports: port("")}, // nor a port on its host
 			{ID: "db-5", Service: "db", Worker: "w2", Address: "10.0.0.3", Ports: port("192.0.2.2:8082")}, // not ready
+			// Published at the loopback address of its worker: at another worker that would be whatever listens there.
+			{ID: "db-6", Service: "db", Worker: "w2", Serves: true, Address: "10.0.0.4", Ports: port("127.0.0.1:8083")},
 			web,
 		}, "w1 db: db-1 192.0.2.2:8080, db-2 [fd00::1]:80, db-3 192.0.2.1:8081"},
 		{[]Instance{{ID: "web-1", Service: "web", Links: links, Worker: "w1", Next: "w2"}}, "w1 db: ; w2 db: "}, // a copy starts

@@ -339,7 +339,8 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 		svc.Ports = append(svc.Ports, spec.Port{Name: name, Port: port, HostPort: host, HostAddress: at, Protocol: protocol})
 	}
 	for _, pub := range from.each("ports") {
-		target, published, at := pub.number("target", ""), pub.text("published", ""), pub.hostAddress("host_ip")
+		target, published := pub.number("target", ""), pub.text("published", "")
+		at, ok := pub.hostAddress("host_ip")
 		protocol := pub.text("protocol", "")
 		pub.without("name", "left out: ports have the names of their protocol and number")
 		pub.without("app_protocol", "left out: an ingress says what it speaks")
@@ -349,6 +350,8 @@ func (conv *compose) ports(from *fields, svc *spec.ServiceSpec) {
 		}
 		number, err := strconv.Atoi(published)
 		switch {
+		case !ok:
+			number = 0
 		case published == "":
 			number = -1
 			pub.kept("", "ports: a port that the worker chooses")

@@ -74,25 +74,27 @@ func (it *pod) hosts() {
 	}
 }
 
-// hostAddress takes the address at which alone a port is published, or "".
-func (f *fields) hostAddress(key string) string {
+// hostAddress takes the address at which alone a port is published, or "". It is not ok if there is none like it here: the port must not be
+// published then, for without the address it would be open to more than it was.
+func (f *fields) hostAddress(key string) (at string, ok bool) {
 	text := f.text(key, "")
 	if text == "" {
-		return ""
+		return "", true
 	}
 	addr, err := netip.ParseAddr(text)
 	switch addr = addr.Unmap(); {
 	case err != nil:
-		f.refuse(key, "%q is not an address", text)
+		f.refuse(key, "%q is not an address; the port is not published", text)
+		return "", false
 	case addr.IsUnspecified():
+		return "", true
 	case addr.Is4():
 		f.kept(key, "hostAddress")
-		return addr.String()
+		return addr.String(), true
 	case addr.IsLoopback():
 		f.approx(key, "hostAddress: 127.0.0.1; ports of workers are published at IPv4 addresses")
-		return "127.0.0.1"
-	default:
-		f.approx(key, "the port is published at all IPv4 addresses of the worker; give one of them to have it at that alone")
+		return "127.0.0.1", true
 	}
-	return ""
+	f.refuse(key, "the port is not published: ports of workers are published at IPv4 addresses; give one as hostAddress")
+	return "", false
 }

@@ -104,30 +104,34 @@ func (conv *kube) containerPorts(it *pod, from *fields) {
 		if host != nil {
 			published = *host
 		}
-		at := port.hostAddress("hostIP")
-		if published == 0 {
-			at = "" // it says nothing without a port
+		at, ok := port.hostAddress("hostIP")
+		if !ok {
+			published = 0
 		}
-		before := publishedAt(it.load.svc.Ports, published)
-		ref := it.load.listen(name, *number, published, protocol)
-		for i := range it.load.svc.Ports {
-			switch q := &it.load.svc.Ports[i]; {
-			case q.PortName() != string(ref) || published == 0 || q.HostPort != published:
-			case before == nil:
-				q.HostAddress = at
-			case q.HostAddress != at:
+		if before := it.load.published(*number, protocol); published != 0 && before != nil {
+			if before.HostPort != published || before.HostAddress != at {
 				port.approx("hostIP", "the port is published once, as before")
 			}
+			published = 0
+		}
+		it.load.listen(name, *number, published, protocol)
+		if now := it.load.published(*number, protocol); published != 0 && now != nil {
+			now.HostAddress = at
 		}
 		port.kept("", "ports")
 		port.nothingLike(nil)
 	}
 }
 
-// publishedAt gives the port that is published as a port of the worker, or nil.
-func publishedAt(ports []spec.Port, host int) *spec.Port {
-	if i := slices.IndexFunc(ports, func(p spec.Port) bool { return host != 0 && p.HostPort == host }); i >= 0 {
-		return &ports[i]
+// published gives a port of a service that is already published, or nil.
+func (load *workload) published(number int, protocol string) *spec.Port {
+	if protocol == "tcp" {
+		protocol = ""
+	}
+	for i := range load.svc.Ports {
+		if port := &load.svc.Ports[i]; port.Port == number && port.Protocol == protocol && port.HostPort != 0 {
+			return port
+		}
 	}
 	return nil
 }

@@ -265,3 +265,41 @@ func FuzzKubernetes(f *testing.F) {
 		}
 	})
 }
+
+// TestAddressesOfPorts: a port is published at the address that the file names, and nowhere if that is not to be had. The same number by
+// another protocol or at another address is a port of its own.
+func TestAddressesOfPorts(t *testing.T) {
+	kube := func(ports string) (*Result, error) {
+		return Kubernetes(documents([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a, ports: ["+
+			ports+"]}]}\n")), Options{Base: "a"})
+	}
+	compose := func(ports string) (*Result, error) {
+		return Compose(t.Context(), []byte("services: {a: {image: a, ports: ["+ports+"]}}\n"), Options{Base: "a"})
+	}
+	for name, c := range map[string]struct {
+		convert     func(string) (*Result, error)
+		ports, want string
+	}{
+		"two protocols": {kube, "{containerPort: 53, hostPort: 53, hostIP: 127.0.0.1}, {containerPort: 53, hostPort: 53, hostIP: 127.0.0.1, protocol: UDP}",
+			"tcp 53@127.0.0.1 udp 53@127.0.0.1"},
+		"two addresses": {kube, "{containerPort: 80, hostPort: 80, hostIP: 127.0.0.1}, {containerPort: 81, hostPort: 80, hostIP: 192.0.2.1}",
+			"tcp 80@127.0.0.1 tcp 80@192.0.2.1"},
+		"IPv6":                {kube, "{containerPort: 80, hostPort: 80, hostIP: 'fd00::1'}", "tcp 0@"},
+		"no address":          {kube, "{containerPort: 80, hostPort: 80, hostIP: lo}", "tcp 0@"},
+		"all":                 {kube, "{containerPort: 80, hostPort: 80, hostIP: 0.0.0.0}", "tcp 80@"},
+		"IPv6 in Compose":     {compose, "{target: 80, published: '80', host_ip: 'fd00::1'}", "tcp 0@"},
+		"loopback in Compose": {compose, "{target: 80, published: '80', host_ip: '::1'}", "tcp 80@127.0.0.1"},
+	} {
+		result, err := c.convert(c.ports)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, p := range result.App.Spec.Services[0].Ports {
+			got = append(got, fmt.Sprintf("%s %d@%s", p.Proto(), p.HostPort, p.HostAddress))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, strings.Join(got, " "), c.want)
+		}
+	}
+}

@@ -152,15 +152,19 @@ func (w *writer) hostPorts(ms []mapping, chains ...*nftables.Chain) error {
 	// Registers of four bytes: the key has three of them, what it leads to replaces the first two.
 	const first, second, third = unix.NFT_REG32_00, unix.NFT_REG32_01, unix.NFT_REG32_02
 	one := []expr.Any{&expr.Payload{DestRegister: first, Base: expr.PayloadBaseNetworkHeader, Offset: daddr, Len: 4}}
-	all := []expr.Any{
+	// Both look first whether the address is the host's, for it may have gone to another machine since it was probed, and a host with
+	// ip_nonlocal_bind takes any for its own: a port of 8.8.8.8 would catch what others send there.
+	local := []expr.Any{
 		&expr.Fib{Register: first, ResultADDRTYPE: true, FlagDADDR: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: first, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+	all := []expr.Any{
 		// 0.0.0.0 in a form that nft can show and read back: ip daddr & 0.0.0.0.
 		one[0], &expr.Bitwise{SourceRegister: first, DestRegister: first, Len: 4, Mask: make([]byte, 4), Xor: make([]byte, 4)},
 	}
 	for _, chain := range chains {
 		for _, address := range [][]expr.Any{one, all} {
-			w.rule(chain, address, []expr.Any{
+			w.rule(chain, local, address, []expr.Any{
 				&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: second},
 				&expr.Payload{DestRegister: third, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 				&expr.Lookup{SourceRegister: first, DestRegister: first, IsDestRegSet: true, SetName: ports.Name, SetID: ports.ID},
