@@ -358,6 +358,9 @@ func TestBuildRootTarRefuses(t *testing.T) {
 		if len(s.List()) > 0 {
 			t.Errorf("%s: it has a name", name)
 		}
+		if n := blobsIn(t, s); n != 0 {
+			t.Errorf("%s: %d blobs stay, want none", name, n)
+		}
 	}
 }
 

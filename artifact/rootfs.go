@@ -75,7 +75,9 @@ func (o *BuildOptions) rootLayer(ctx context.Context, store *Store) (layer ocisp
 	if err != nil {
 		return layer, "", platform, err
 	}
-	platform, err = o.platform(found)
+	if platform, err = o.platform(found); err != nil {
+		_ = store.release([]digest.Digest{layer.Digest}) // nobody names it; Prune does it later
+	}
 	return layer, diffID, platform, err
 }
 

@@ -173,6 +173,10 @@ func (a *app) pushFile(cmd *cobra.Command, st *artifact.Store, reg *registryFlag
 			return notOurs(err)
 		}
 	}
+	if platform != "" && isFolder(from) {
+		return skerry.Errorf(skerry.CodeInvalid, "--platform is only for the root file system of an image as a tar, and %s is a directory", from).
+			WithHint("a layout has its platforms in it; pack a root file system: skerry image build %s -t NAME --platform %s", from, platform)
+	}
 	if what == artifact.RootArchive || platform != "" {
 		return a.pushRoot(cmd, st, reg, from, to, platform, quiet)
 	}
@@ -197,6 +201,11 @@ func (a *app) pushFile(cmd *cobra.Command, st *artifact.Store, reg *registryFlag
 		}
 	}
 	return nil
+}
+
+func isFolder(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
 }
 
 // ownName gives the name at the built-in registry of an image that came as a file. One that names another registry means

@@ -251,3 +251,22 @@ func TestDifference(t *testing.T) {
 		t.Errorf("gone %v, fresh %v", gone, fresh)
 	}
 }
+
+// TestPortOfAnotherMachine: a port of an address that is not the host's, because it moved away or because ip_nonlocal_bind has the host
+// take any for its own, catches nothing that goes to the machine that has it.
+func TestPortOfAnotherMachine(t *testing.T) {
+	s := newSite(t)
+	must(t, kernel.In(s.host, func() error { return kernel.Sysctl("ipv4/ip_nonlocal_bind", "1") }))
+	n := s.open(t, s.options("w1"))
+	cfg := wants("thief", "victim")
+	cfg.Attachments[0].HostPorts = []HostPort{{HostIP: netip.MustParseAddr(remoteIP), HostPort: 8080, Port: 80}}
+	have, err := n.Set(t.Context(), cfg)
+	must(t, err)
+	serve(t, s.remote, ":8080") // and nothing listens at port 80 of the instance
+	if _, err := dial(s.host, "tcp4", remoteIP+":8080"); err != nil {
+		t.Errorf("from the host to the other machine: %v, want its answer", err)
+	}
+	if _, err := dial(open(t, have["victim"].NetNS), "tcp4", remoteIP+":8080"); err != nil {
+		t.Errorf("from another instance to the other machine: %v, want its answer", err)
+	}
+}
