@@ -20,7 +20,7 @@ import (
 // TestAppliances has one service run in a container and in a virtual machine, a unikernel, at the same time: the new version came for
 // one of its instances, and both answer at the service's address. Beside them a machine boots a disk, and is told who it is.
 func TestAppliances(t *testing.T) {
-	s := (&site{t: t, machines: node.Machines{Enabled: true, Emulate: true}}).open()
+	s := (&site{t: t, patience: 5 * time.Minute, machines: node.Machines{Enabled: true, Emulate: true}}).open()
 	s.image("test/kit:1", "skerry.dev/skerry/examples/kit")
 	for tag, o := range map[string]artifact.BuildOptions{
 		"skerry.local/test/greeter:1": {Source: testenv.Unikernel(t, "..")},
@@ -31,6 +31,15 @@ func TestAppliances(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.await("machines have passed their self-tests", func() bool { // a worker does not wait for them
+		passed := 0
+		for _, r := range s.Worker.Server.Runtimes() {
+			if r.Passed && (r.Name == spec.RuntimeUnikernel || r.Name == spec.RuntimeVM) {
+				passed++
+			}
+		}
+		return passed == 2
+	})
 	const address = "10.30.9.2"
 	probe := spec.Probes{Readiness: &spec.Probe{TCP: &spec.TCPProbe{Port: 80}}}
 	greet := service("greet", "test/kit:1", func(x *spec.ServiceSpec) {
