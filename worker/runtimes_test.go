@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,7 +123,7 @@ func TestLateVerdictIsOvertaken(t *testing.T) {
 		defer stop()
 		late := 0
 		rt.check(t.Context(), patience, func() { late++ })
-		d.works = true
+		d.works.Store(true)
 		rt.check(t.Context(), context.Background(), nil)
 		rt.pending.Wait()
 		if got := rt.last(); !got[0].Passed || late != 0 {
@@ -134,11 +135,11 @@ func TestLateVerdictIsOvertaken(t *testing.T) {
 // changing is a driver that does not work, in the end, until somebody has put it right.
 type changing struct {
 	slowTest
-	works bool
+	works atomic.Bool
 }
 
 func (d *changing) Check(context.Context) runtime.Report {
-	if d.works {
+	if d.works.Load() {
 		return runtime.Report{Passed: true}
 	}
 	time.Sleep(d.takes)
