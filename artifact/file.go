@@ -39,9 +39,6 @@ func (e *FileError) Error() string { return e.Path + " holds no image: " + e.Why
 // Unwrap gives ErrInvalid.
 func (e *FileError) Unwrap() error { return ErrInvalid }
 
-// Hint says what makes an image of it.
-func (e *FileError) Hint() string { return e.Do }
-
 // Recognize finds out by content in which form a file or a directory holds images. A *FileError gives the reason if it
 // holds none. Tars may be compressed with gzip, zstd or bzip2.
 func Recognize(ctx context.Context, file string) (Contents, error) {

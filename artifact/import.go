@@ -52,6 +52,9 @@ func take(ctx context.Context, store *Store, fallback string, fill func(*importe
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", diskError(err))
 	}
+	if len(images) > maxArchiveTags {
+		return nil, fmt.Errorf("import: archive: %w: %d names of images, %d at most", ErrTooLarge, len(images), maxArchiveTags)
+	}
 	if fallback != "" {
 		ref, err := imageref.Parse(fallback)
 		if err != nil {
@@ -112,6 +115,7 @@ const (
 	maxArchiveFiles = 100_000
 	maxArchiveBytes = 1 << 40
 	maxArchiveName  = 1024 // bytes of a path, which is kept in memory; in a tar it may have a million
+	maxArchiveTags  = 1000 // names of its images, each of which is noted for each blob
 )
 
 // release lets go of the blobs; those of an archive that was refused are removed, for nobody would miss them.

@@ -484,8 +484,8 @@ func buildOf(t *testing.T, version string) (program string) {
 		}
 	})
 	program = filepath.Join(t.TempDir(), "skerry-"+version)
-	outside(t, "modules of "+version, "env", "CGO_ENABLED=0", "go", "-C", tree, "build", "-trimpath", "-ldflags=-s -w -X main.version="+version,
-		"-o", program, "./cmd/skerry")
+	outside(t, "modules of "+version, "env", "CGO_ENABLED=0", "go", "-C", tree, "build", "-trimpath",
+		"-ldflags=-s -w -X main.version="+version, "-o", program, "./cmd/skerry")
 	return program
 }
 

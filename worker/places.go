@@ -20,7 +20,7 @@ const (
 	removedPrefix = ".removed-"
 )
 
-// places says where files are below a worker's directory, and makes volumes there.
+// places says where files are below a worker's directory. What makes and removes them stands beside what they are for.
 type places struct{ dir string }
 
 func (pl places) instanceDir(id skerry.InstanceID) string {

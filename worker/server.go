@@ -199,11 +199,11 @@ func NewServer(opt ServerOptions) (*Server, error) {
 // Run checks the runtimes and lives until ctx ends. What runs on the machine runs on.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.runtimes.pending.Wait()
-	testing, stop := context.WithCancel(ctx)
-	defer stop() // who cannot live does not wait for machines to boot
+	tests, stop := context.WithCancel(ctx)
+	defer stop() // a role that fails does not wait for machines to boot
 	patience, enough := context.WithTimeout(ctx, machineWait)
 	defer enough()
-	s.runtimes.check(testing, patience, s.tellFacts)
+	s.runtimes.check(tests, patience, s.tellFacts)
 	return s.Role.Run(ctx)
 }
 
