@@ -212,6 +212,12 @@ func TestImportBounded(t *testing.T) {
 	if _, err := s.Import(t.Context(), bytes.NewReader(old), ""); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "sparse") {
 		t.Errorf("a sparse file: the error is %v, want one that says so", err)
 	}
+	tags := strings.TrimSuffix(strings.Repeat(`"web:1",`, maxArchiveTags+1), ",")
+	many := layerTar(t, entry{kind: tar.TypeReg, name: "c.json", body: `{"os":"linux","architecture":"amd64","rootfs":{"type":"layers"}}`},
+		entry{kind: tar.TypeReg, name: "manifest.json", body: `[{"Config":"c.json","RepoTags":[` + tags + `],"Layers":[]}]`})
+	if _, err := s.Import(t.Context(), bytes.NewReader(many), ""); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d names: the error is %v, want %v", maxArchiveTags+1, err, ErrTooLarge)
+	}
 	if n := blobsIn(t, s); n != 0 {
 		t.Errorf("%d blobs stay, want none", n)
 	}
