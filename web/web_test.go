@@ -30,7 +30,9 @@ func node(t *testing.T) {
 func TestComponents(t *testing.T) {
 	node(t)
 	out := filepath.Join(t.TempDir(), "vitest.json")
-	cmd := exec.Command("node", "node_modules/vitest/vitest.mjs", "run", "--reporter=json", "--outputFile="+out)
+	cmd := exec.Command("node", "node_modules/vitest/vitest.mjs", "run",
+		"--reporter=default", // it alone tells of errors outside every test
+		"--reporter=json", "--outputFile.json="+out)
 	text, runErr := cmd.CombinedOutput()
 	data, err := os.ReadFile(out)
 	if err != nil {
