@@ -131,8 +131,9 @@ func (m machines) act(n *Node, action any) {
 			}
 		})
 	case worker.StopContainer:
+		t := n.tasks[key(a.ID, a.Name, a.Attempt)] // and not one that has its name by then, see endings of the worker
 		later(m.Machine.Stop, func() {
-			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
+			if t != nil && t.running {
 				m.endTask(n, t, wire.Exit{Code: 143, Signal: "SIGTERM", At: m.clock(n)})
 			}
 		})

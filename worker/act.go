@@ -46,7 +46,11 @@ func (s *Server) act(action any) {
 			}
 		})
 	case core.StopContainer:
-		work.Go(func() { _ = s.caught(func() { s.stopContainer(ctx, a) }) })
+		done := s.runtimes.ending.begin(a.Handle)
+		work.Go(func() {
+			defer done()
+			_ = s.caught(func() { s.stopContainer(ctx, a) })
+		})
 	case core.Watch:
 		work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
 	case core.KeepContact:
@@ -75,7 +79,11 @@ func (s *Server) act(action any) {
 	case core.RemoveSnapshot:
 		work.Go(func() { _ = s.caught(func() { removeSnapshot(s, a.ID) }) })
 	case core.Discard:
-		work.Go(func() { _ = s.caught(func() { s.discard(ctx, a.Handle) }) })
+		done := s.runtimes.ending.begin(a.Handle)
+		work.Go(func() {
+			defer done()
+			_ = s.caught(func() { s.discard(ctx, a.Handle) })
+		})
 	case core.Release:
 		work.Go(func() {
 			defer panics.Catch(s.opt.Log, "an action")
@@ -196,6 +204,9 @@ func (s *Server) activity(id skerry.InstanceID, fn func(*activity)) {
 
 func (s *Server) startContainer(ctx context.Context, start core.StartContainer) {
 	m := core.Started{ID: start.A.ID, Name: start.Name, Attempt: start.Attempt}
+	if s.runtimes.ending.await(ctx, taskOf(&start, start.Attempt)) != nil {
+		return // the agent is going away
+	}
 	task, driver, err := s.spec(ctx, start)
 	if err == nil {
 		err = s.leases.await(ctx, &start.A)

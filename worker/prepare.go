@@ -244,6 +244,11 @@ const (
 	restartLabel = "restart"
 )
 
+// taskOf names the task of an attempt to start a container.
+func taskOf(start *core.StartContainer, attempt int) runtime.TaskID {
+	return runtime.TaskID(fmt.Sprintf("%s.%s.%d", start.A.ID, start.Name, attempt))
+}
+
 // spec says how to start a container.
 func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.Spec, runtime.Driver, error) {
 	svc := &start.A.Spec
@@ -256,11 +261,8 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	if container == nil {
 		return runtime.Spec{}, nil, fmt.Errorf("the service has no container %q", start.Name)
 	}
-	task := func(attempt int) runtime.TaskID {
-		return runtime.TaskID(fmt.Sprintf("%s.%s.%d", start.A.ID, start.Name, attempt))
-	}
 	built := runtime.Spec{
-		ID: task(start.Attempt), Instance: start.A.ID, Container: start.Name, Dir: container.WorkingDir, User: container.User,
+		ID: taskOf(&start, start.Attempt), Instance: start.A.ID, Container: start.Name, Dir: container.WorkingDir, User: container.User,
 		Hostname:     cmp.Or(svc.Hostname, hostname(start.A.ID)),
 		ExtraHosts:   svc.ExtraHosts,
 		Resources:    limitsOf(start.A.Level.Enforced(res, name)),
@@ -282,7 +284,7 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 		return built, nil, err
 	}
 	if start.Attempt > 1 {
-		built.Previous = task(start.Attempt - 1)
+		built.Previous = taskOf(&start, start.Attempt-1)
 	}
 	if container.Security.Seccomp == "unconfined" {
 		built.Seccomp = runtime.SeccompUnconfined

@@ -29,7 +29,7 @@ func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if _, err := driver.Wait(hook, handle); err == nil {
+		if _, err := driver.Wait(hook, handle); err == nil || errors.Is(err, runtime.ErrNotFound) { // or was removed already
 			cancel()
 		}
 	}()

@@ -5,6 +5,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -22,6 +23,7 @@ type hooked struct {
 	code  int
 	ran   []string
 	ends  chan struct{}
+	gone  bool            // what ended was removed at once
 	apart bool            // its output and its errors go to different writers
 	asked []time.Duration // to end, within these times
 }
@@ -45,6 +47,9 @@ func (h *hooked) Exec(ctx context.Context, _ runtime.Handle, e runtime.ExecSpec)
 func (h *hooked) Wait(ctx context.Context, _ runtime.Handle) (runtime.Exit, error) {
 	select {
 	case <-h.ends:
+		if h.gone {
+			return runtime.Exit{}, fmt.Errorf("its records: %w", runtime.ErrNotFound)
+		}
 		return runtime.Exit{}, nil
 	case <-ctx.Done():
 		return runtime.Exit{}, ctx.Err()
@@ -62,19 +67,21 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 		code       int
 		left       time.Duration
 		told       string
+		gone       bool
 	}{
-		"none":      {nil, 0, 0, 0, 10 * time.Second, ""},
-		"a command": {run, 3 * time.Second, 0, 0, 7 * time.Second, ""},
-		"a failure": {run, time.Second, 0, 7, 9*time.Second - lateEnd, "preStop: status 7: "},
-		"too long":  {run, time.Minute, 0, 0, 0, "preStop was not done within terminationGrace, 10s"},
-		"it ends":   {run, time.Minute, 4 * time.Second, 0, 6 * time.Second, ""},
+		"none":      {nil, 0, 0, 0, 10 * time.Second, "", false},
+		"a command": {run, 3 * time.Second, 0, 0, 7 * time.Second, "", false},
+		"a failure": {run, time.Second, 0, 7, 9*time.Second - lateEnd, "preStop: status 7: ", false},
+		"too long":  {run, time.Minute, 0, 0, 0, "preStop was not done within terminationGrace, 10s", false},
+		"it ends":   {run, time.Minute, 4 * time.Second, 0, 6 * time.Second, "", false},
 		// With the program all processes of its namespace are killed, and only when they are gone it has ended.
-		"it ends, and takes it along": {run, 4 * time.Second, 4100 * time.Millisecond, 137, 5900 * time.Millisecond, ""},
-		"a wait":                      {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, ""},
+		"it ends, and takes it along": {run, 4 * time.Second, 4100 * time.Millisecond, 137, 5900 * time.Millisecond, "", false},
+		"a wait":                      {&spec.Hook{Sleep: spec.Duration(5 * time.Second)}, 0, 0, 0, 5 * time.Second, "", false},
+		"a wait, and it is removed":   {&spec.Hook{Sleep: spec.Duration(8 * time.Second)}, 0, time.Second, 0, 9 * time.Second, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{})}
+				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{}), gone: c.gone}
 				s := serverWith(map[string]runtime.Driver{"oci": d})
 				if c.end > 0 {
 					time.AfterFunc(c.end, func() { close(d.ends) })

@@ -20,13 +20,14 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// runtimes are the drivers of a worker with what their self-tests said last.
+// runtimes are the drivers of a worker with what their self-tests said last, and which of their tasks are to end.
 type runtimes struct {
 	list    []runtime.Driver
 	named   map[string]runtime.Driver
 	dir     string // the worker's, with the profile
 	noUsers bool   // the operator wants no user namespaces
 	log     *slog.Logger
+	ending  endings
 
 	pending sync.WaitGroup // self-tests that a start did not wait for
 
