@@ -67,8 +67,18 @@ type Instance struct {
 	NearerAt  time.Time    `json:"-"`
 	Exchange  string       `json:"-"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
-	Shared  *wire.QoS `json:"shared,omitempty"`
-	counted bool      // in its run's result
+	Shared  *wire.QoS    `json:"shared,omitempty"`
+	counted bool         // in its run's result
+	fence   skerry.Fence // of the copy that was reported last; zero: not known since the start
+}
+
+// restarts is how often the copy that is reported was restarted since the last report. Another copy comes with a count of its own, of
+// which nothing is new: an original that is kept in place of its replacement counts on where it was.
+func (i *Instance) restarts(before *Instance) int {
+	if before.fence != (skerry.Fence{}) && i.fence != before.fence {
+		return 0
+	}
+	return max(0, i.Restarts-before.Restarts)
 }
 
 // Live reports whether the instance is or should be running.

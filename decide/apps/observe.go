@@ -57,7 +57,7 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	}
 	before := *i
 	i.State, i.Phase, i.Reason = o.State, o.Phase, o.Reason
-	i.Restarts, i.Exit, i.StartedAt, i.Runtime, i.Monitor = o.Restarts, o.Exit, o.StartedAt, o.Runtime, o.Monitor
+	i.fence, i.Restarts, i.Exit, i.StartedAt, i.Runtime, i.Monitor = o.Fence, o.Restarts, o.Exit, o.StartedAt, o.Runtime, o.Monitor
 	i.Ports, i.Address, i.Digest, i.Want, i.Have = o.Ports, o.Address, o.Digest, o.Want, o.Have
 	counted := i.Target != "" && i.count(now, &before, o.Copies)
 	why := o.Reason
@@ -175,7 +175,7 @@ func (i *Instance) tellTransition(now time.Time, before *Instance, fx *wire.Effe
 	if skerry.HasCondition(i.Conditions, skerry.CrashLoop) && !skerry.HasCondition(before.Conditions, skerry.CrashLoop) {
 		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "CrashLoop", conditionOf(i, skerry.CrashLoop)))
 	}
-	if i.Restarts > before.Restarts {
+	if i.restarts(before) > 0 {
 		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Restarted", "restart "+itoa(i.Restarts)+": "+orNothing(i.Reason)))
 	}
 }
@@ -242,7 +242,7 @@ func (l *lifecycle) Gone(now time.Time, holder string, id skerry.InstanceID, fx 
 // noteFailure counts what goes wrong with instances of a revision that is being rolled out. asked is how many restarts somebody has asked
 // for, at the owner or at the site while it was alone: those are no failures.
 func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, asked uint64, fx *wire.Effects) {
-	n := max(0, i.Restarts-before.Restarts)
+	n := i.restarts(before)
 	if asked > before.Restarted {
 		n -= int(min(uint64(n), asked-before.Restarted))
 		if i.Target != "" {

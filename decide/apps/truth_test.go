@@ -59,6 +59,35 @@ func TestRestartIsNoFailure(t *testing.T) {
 	}
 }
 
+// A site that keeps an original in place of its replacement tells the original's restarts again, which are no news. Those of one copy are.
+func TestRestartsOfAnotherCopyAreNoFailures(t *testing.T) {
+	for name, other := range map[string]uint64{"another copy": 1, "the same": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.least = -1
+			s.tell(apply(1, image("web:1", spec.UpdateSpec{})))
+			s.run(10 * time.Second)
+			s.tell(apply(1, image("web:2", spec.UpdateSpec{})))
+			s.run(5 * time.Second)
+			var fx wire.Effects
+			for _, i := range s.c.InstancesOf(shop) {
+				if i.Spec.Image != "web:2" || i.Holder == "" {
+					continue
+				}
+				o := wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Ready: true, Restart: i.Restart}
+				for _, n := range []int{1, 0, 1} { // the original, which was restarted, its replacement, the original
+					o.Restarts, o.Fence.Sequence = n, o.Fence.Sequence+other
+					s.c.Observe(s.now, "site", o, &fx)
+				}
+			}
+			s.take(fx)
+			if f, want := s.c.App(shop).Rollouts["web"].Failures, map[uint64]int{0: 2, 1: 1}[other]; f != want {
+				t.Errorf("%d failures, want %d", f, want)
+			}
+		})
+	}
+}
+
 // A new application with a program that ends again and again is not ready, says why, and is well again once the program stays up.
 func TestCrashLoopIsNotReady(t *testing.T) {
 	s := newSite(t)
