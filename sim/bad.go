@@ -79,8 +79,14 @@ func (r *run) inject(n *Node, kind string, down bool) {
 			for range 1 + w.rng.IntN(3) {
 				bad[frame.HeaderSize+w.rng.IntN(len(bad)-frame.HeaderSize)] ^= 1 << w.rng.IntN(8)
 			}
-			if _, err := w.net.codec.Decode(wire.FrameType(bad[0]), bad[frame.HeaderSize:]); err == nil && !down {
+			if m, err := w.net.codec.Decode(wire.FrameType(bad[0]), bad[frame.HeaderSize:]); err == nil && !down {
 				r.check.garbled[n] = true
+				if report, ok := m.(*wire.Report); ok && report.Kind == wire.ReportWorker {
+					var told wire.WorkerReport
+					if wire.New().Unmarshal(report.Payload, &told) == nil && told.Facts != nil { // it is told once, and believed
+						r.check.distrust(n)
+					}
+				}
 			}
 			r.arrives(n, down, bad)
 		}

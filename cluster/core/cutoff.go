@@ -88,6 +88,10 @@ func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
 		l.move(now, p, "another copy of it may still run out of touch", false, fx)
 		return
 	}
+	if l.awaitsRoot(p) {
+		l.move(now, p, awaitsRoot, false, fx)
+		return
+	}
 	l.abandon(p) // a copy on its way would take over under a lower token
 	p.A.Fence, p.A.PriorFence, p.A.Signers = l.mint(p, fx), nil, l.admission.signersOf(p.A.Org)
 	p.Obs.Fence = p.A.Fence
@@ -128,4 +132,14 @@ func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *
 	l.changed(now, p, fx)
 	l.event(fx, now, p, wire.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
 	return true
+}
+
+const awaitsRoot = "its site has not heard the root since it started, which may run it elsewhere by now"
+
+// awaitsRoot reports whether an instance may not be started before the root is back: the root gives it to another site when this one is out
+// of touch, and nobody here knows for how long it has been. What runs has wire.AutonomyGrace, see autonomy.Dependents.
+func (l *lifecycle) awaitsRoot(p *placement) bool {
+	away, heard := l.uplink.Away()
+	_, stops := p.stopsAfter()
+	return stops && !away.IsZero() && !heard
 }

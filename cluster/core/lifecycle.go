@@ -271,6 +271,10 @@ func (l *lifecycle) gone(now time.Time, worker string, id skerry.InstanceID, fx 
 		l.drop(now, p, fx)
 		return
 	}
+	if l.awaitsRoot(p) {
+		l.move(now, p, awaitsRoot, false, fx)
+		return
+	}
 	// It was wiped, or was not told yet. Its set is sent again, and it starts the instance anew.
 	if p.Obs.State == skerry.Running {
 		p.Obs.State, p.Obs.Phase, p.Obs.Ready, p.Obs.Reason = skerry.WorkerScheduled, skerry.PhaseNone, false, "its worker starts it again"

@@ -48,7 +48,7 @@ func (q *queue) placeWaiting(now time.Time, fx *wire.Effects) {
 
 // placeOne looks for a worker for one instance, or asks first what only the world outside can answer.
 func (q *queue) placeOne(now time.Time, inst *placement, fx *wire.Effects) {
-	if now.Before(inst.again) || inst.A.Spec.KeepsData() && q.volumes.Busy(inst.claims()) {
+	if now.Before(inst.again) || inst.A.Spec.KeepsData() && q.volumes.Busy(inst.claims()) || q.awaitsRoot(inst) {
 		return
 	}
 	inst.again = time.Time{}
