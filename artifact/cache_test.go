@@ -18,7 +18,7 @@ import (
 // rest; what was pushed stays and does not count, and what cannot fit is refused before it comes.
 func TestCacheIsBounded(t *testing.T) {
 	ctx := t.Context()
-	const mib = 1 << 20
+	const mib = 1 << 16 // as it were: what is compressed and compared takes time
 	f := startForeign(t)
 	now := time.Unix(1_700_000_000, 0)
 	cache := openStore(t, Options{MaxCache: 10 * mib, Local: "reg.example", Now: func() time.Time { now = now.Add(time.Second); return now }})
@@ -91,12 +91,12 @@ func TestCacheIsBounded(t *testing.T) {
 
 // Manifests that are asked for and never named do not fill it either.
 func TestManifestsAreBounded(t *testing.T) {
-	pad := strings.Repeat("x", 1<<20)
+	pad := strings.Repeat("x", 1<<17)
 	var n atomic.Int32
 	host := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[],"annotations":{"n":"%d","pad":%q}}`, n.Add(1), pad)
 	}))
-	s := openStore(t, Options{MaxCache: 8 << 20, Local: "reg.example"})
+	s := openStore(t, Options{MaxCache: 1 << 20, Local: "reg.example"})
 	for i := range 20 {
 		_, _ = s.Resolve(t.Context(), fmt.Sprintf("%s/x/y:%d", host, i), amd64, &Source{})
 	}
@@ -132,7 +132,7 @@ func slowly(t *testing.T, size int64, asked func(), release <-chan struct{}) (ho
 // A registry that claims more than the cache has room for drives nothing out of it, and one that fills it with what it does not send keeps
 // nobody else's images from those who ask for them.
 func TestCacheIsNotHeld(t *testing.T) {
-	const mib = 1 << 20
+	const mib = 1 << 16 // as it were: what is compressed and compared takes time
 	f := startForeign(t)
 	cache := openStore(t, Options{MaxCache: 32 * mib, Local: "reg.example"})
 	h := &Handler{Store: cache, Registry: "reg.example", Authorize: allow, Upstream: func(string) []*Source { return []*Source{{}} }}
