@@ -173,6 +173,17 @@ func (rt *runtimes) ability(driver string, a runtime.Ability) bool {
 	})
 }
 
+// usersKnown gives an error where nobody knows which users containers of a runtime would have: a self-test that failed lists no abilities,
+// and without them a container would have the host's.
+func (rt *runtimes) usersKnown(driver string) error {
+	for _, r := range rt.last() {
+		if r.Name == driver && driver == spec.RuntimeOCI && !r.Passed {
+			return fmt.Errorf("runtime %s did not pass its last self-test, which says whether containers have users of their own: %s", driver, r.Cause)
+		}
+	}
+	return nil
+}
+
 // last gives the last verdicts of check.
 func (rt *runtimes) last() []wire.RuntimeReport {
 	rt.mu.Lock()

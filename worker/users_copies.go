@@ -54,6 +54,9 @@ func copied(s *Server, driver string) bool {
 func settleUsers(ctx context.Context, server *Server, assigned *spec.Assignment, container *spec.Container, name string,
 	spec *runtime.Spec, img artifact.Image) error {
 	driver := runtimeOf(assigned)
+	if err := server.runtimes.usersKnown(driver); err != nil {
+		return err
+	}
 	shift := false
 	if server.runtimes.ability(driver, runtime.AbilityUserNS) {
 		shift = copied(server, driver)
