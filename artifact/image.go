@@ -31,6 +31,7 @@ type Image struct {
 	Volumes      []string // sorted
 	Labels       map[string]string
 
+	config  digest.Digest
 	layers  []digest.Digest // compressed blobs, lowest first
 	diffIDs []digest.Digest
 }
@@ -52,8 +53,11 @@ func (s *Store) Image(d digest.Digest, p Platform) (Image, error) {
 			return Image{}, &PlatformError{Ref: d.String(), Want: p, Offers: offers}
 		}
 		which = desc.Digest
+		if m, err = s.readManifest(which); err != nil {
+			return Image{}, fmt.Errorf("image %s: %w", which, err)
+		}
 	}
-	img, err := s.image(which)
+	img, err := s.imageOf(which, m)
 	if err == nil && p.runs(img.Platform) == 0 {
 		return Image{}, &PlatformError{Ref: d.String(), Want: p, Offers: []Platform{img.Platform}}
 	}
@@ -66,6 +70,11 @@ func (s *Store) image(sum digest.Digest) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", sum, err)
 	}
+	return s.imageOf(sum, manifest)
+}
+
+// imageOf reads an image whose manifest, sum, was read.
+func (s *Store) imageOf(sum digest.Digest, manifest *manifest) (Image, error) {
 	if manifest.image == nil {
 		return Image{}, fmt.Errorf("image %s: %w: an index where a manifest was expected", sum, ErrInvalid)
 	}
@@ -81,7 +90,7 @@ func (s *Store) image(sum digest.Digest) (Image, error) {
 		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, Env: c.Config.Env, User: c.Config.User,
 		WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal, Labels: c.Config.Labels,
 		ExposedPorts: slices.Sorted(maps.Keys(c.Config.ExposedPorts)), Volumes: slices.Sorted(maps.Keys(c.Config.Volumes)),
-		diffIDs: c.RootFS.DiffIDs}
+		diffIDs: c.RootFS.DiffIDs, config: manifest.image.Config.Digest}
 	for _, l := range manifest.image.Layers {
 		img.layers = append(img.layers, l.Digest)
 	}
