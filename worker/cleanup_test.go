@@ -77,8 +77,8 @@ func TestCleanUpLooksAtItsOwnTasks(t *testing.T) {
 	}
 }
 
-// TestUnknownFilesGo: what was prepared for an instance that was not written down is removed at the next start, and what records name stays;
-// also all while records may be lost.
+// TestUnknownFilesGo: what was prepared for an instance that was not written down is removed at the next start, and what records
+// name stays; also all while records may be lost.
 func TestUnknownFilesGo(t *testing.T) {
 	for _, repaired := range []string{"", "records are lost"} {
 		dir := t.TempDir()
@@ -96,7 +96,8 @@ func TestUnknownFilesGo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := NewServer(ServerOptions{Name: "w1", Dir: dir, RunDir: t.TempDir(), Store: disk, Repaired: repaired, Log: slog.New(slog.DiscardHandler)})
+		s, err := NewServer(ServerOptions{Name: "w1", Dir: dir, RunDir: t.TempDir(), Store: disk, Repaired: repaired,
+			Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -237,24 +236,6 @@ func (s *Server) removeFiles(id skerry.InstanceID) error {
 	}
 	s.users.give(id)
 	return nil
-}
-
-// removeUnknown removes what was prepared for instances that no record has: an earlier life of the agent, or of the core, did not live to
-// write it down, and what their cluster wants of them it sends again.
-func removeUnknown(s *Server, c *core.Core) {
-	entries, err := os.ReadDir(filepath.Dir(s.instanceDir("any")))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.opt.Log.Warn("look for files of unknown instances", "err", err)
-	}
-	for _, e := range entries {
-		id := skerry.InstanceID(e.Name())
-		if _, known := core.ViewOf(c, id); known {
-			continue
-		}
-		if err := s.removeFiles(id); err != nil {
-			s.opt.Log.Warn("remove the files of an unknown instance", "instance", string(id), "err", err)
-		}
-	}
 }
 
 // Labels of a task, by which it is known again when the worker's own record of it is lost.

@@ -16,8 +16,8 @@ import (
 var ErrPartly = errors.New("only a part of it was kept")
 
 // Engine is a loop without a goroutine, a clock and a store. It steps a core, collects what follows into a batch, and carries the
-// batch out in the order on which everything relies: persist, send, announce, act, answer (some actions begin at once: Beside). Loop drives it with channels and a real
-// store, package sim with simulated time and a simulated disk. An Engine is used by one goroutine.
+// batch out in the order on which everything relies: persist, send, announce, act, answer. Some actions begin at once (Beside). Loop
+// drives it with channels and a real store, package sim with simulated time and a simulated disk. An Engine is used by one goroutine.
 type Engine struct {
 	// MaxOps is how many writes go into one commit. NewEngine sets what a store takes; the simulator splits earlier.
 	MaxOps int

@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestSettled: once a configuration is set, the next one asks for no device by itself. A device that was taken away, or down, is noticed and
-// put right.
+// TestSettled: once a configuration is set, the next one asks for no device by itself. A device that was taken away, or down, is
+// noticed and put right.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)

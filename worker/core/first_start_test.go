@@ -23,11 +23,12 @@ func TestFirstStartIsFound(t *testing.T) {
 		state    skerry.State
 		discards int
 	}{
-		"nothing had begun":   {starts: []string{"main"}, state: skerry.WorkerScheduled},
-		"it runs":             {tasks: []Task{{Name: "main", Running: true}}, state: skerry.Running},
-		"it has ended":        {tasks: []Task{{Name: "main"}}, state: skerry.Terminated},
-		"it has failed":       {tasks: []Task{{Name: "main", Exit: wire.Exit{Code: 3}}}, state: skerry.Failed},
-		"only a sidecar runs": {tasks: []Task{{Name: "side", Running: true}}, sidecars: []spec.SideContainer{side}, starts: []string{"main"}, state: skerry.WorkerScheduled},
+		"nothing had begun": {starts: []string{"main"}, state: skerry.WorkerScheduled},
+		"it runs":           {tasks: []Task{{Name: "main", Running: true}}, state: skerry.Running},
+		"it has ended":      {tasks: []Task{{Name: "main"}}, state: skerry.Terminated},
+		"it has failed":     {tasks: []Task{{Name: "main", Exit: wire.Exit{Code: 3}}}, state: skerry.Failed},
+		"only a sidecar runs": {tasks: []Task{{Name: "side", Running: true}}, sidecars: []spec.SideContainer{side},
+			starts: []string{"main"}, state: skerry.WorkerScheduled},
 		"it cannot be prepared again": {tasks: []Task{{Name: "main", Running: true}}, prepared: Prepared{Err: "no image", Permanent: true},
 			state: skerry.Failed, discards: 1},
 	} {
@@ -37,8 +38,10 @@ func TestFirstStartIsFound(t *testing.T) {
 			a.Spec.Restart.Policy, a.Spec.Sidecars = "never", c.sidecars
 			d.step(ParentUp{Welcome: &wire.Welcome{}})
 			d.wants(a)
-			fx := d.step(Prepared{ID: a.ID, Fence: a.Fence, Address: "10.0.0.1", Runtime: "oci", Ports: []wire.PortBinding{{Name: "http", HostPort: 30000}}})
-			if !has[StartContainer](fx.Actions) || slices.ContainsFunc(fx.Writes, func(w wire.Write) bool { return strings.HasPrefix(w.Key, prefixInst) }) {
+			fx := d.step(Prepared{ID: a.ID, Fence: a.Fence, Address: "10.0.0.1", Runtime: "oci",
+				Ports: []wire.PortBinding{{Name: "http", HostPort: 30000}}})
+			written := slices.ContainsFunc(fx.Writes, func(w wire.Write) bool { return strings.HasPrefix(w.Key, prefixInst) })
+			if written || !has[StartContainer](fx.Actions) {
 				t.Fatalf("the start waits for a record: %+v, %+v", fx.Actions, fx.Writes)
 			}
 			d.start()

@@ -22,11 +22,8 @@ func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
 		instance := life.ledger.insts[t.ID]
-		if life.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
-			life.strays.add(t)
-			continue
-		}
-		if instance != nil && unwritten(instance, t) {
+		lost := life.strays.lost && (instance == nil || instance.Containers[t.Name] == nil)
+		if lost || instance != nil && unwritten(instance, t) {
 			life.strays.add(t)
 			continue
 		}

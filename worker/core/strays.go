@@ -48,23 +48,23 @@ func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, 
 		return false, false, nil
 	}
 	delete(s.tasks, instance.A.ID)
-	for _, t := range list {
-		k := instance.container(t.Name)
-		k.Attempt = max(k.Attempt, t.Attempt)
-		if !t.Running && s.lost || k.Running {
-			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+	for _, task := range list {
+		ctr := instance.container(task.Name)
+		ctr.Attempt = max(ctr.Attempt, task.Attempt)
+		if !task.Running && s.lost || ctr.Running {
+			fx.Actions = append(fx.Actions, Discard{Handle: task.Handle})
 			continue
 		}
-		k.Handle, k.Monitor, k.Running, k.Limits = t.Handle, t.Monitor, true, unsure
-		if t.Name == spec.MainContainer {
-			instance.Restart = min(instance.Restart, t.Restart) // one that was asked for meanwhile is still to come
-			other = instance.Digest != "" && t.Digest != instance.Digest
+		ctr.Handle, ctr.Monitor, ctr.Running, ctr.Limits = task.Handle, task.Monitor, true, unsure
+		if task.Name == spec.MainContainer {
+			instance.Restart = min(instance.Restart, task.Restart) // one that was asked for meanwhile is still to come
+			other = instance.Digest != "" && task.Digest != instance.Digest
 		}
-		if !t.Running {
-			ended = append(ended, Exited{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Exit: t.Exit})
+		if !task.Running {
+			ended = append(ended, Exited{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Exit: task.Exit})
 			continue
 		}
-		fx.Actions = append(fx.Actions, Watch{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Handle: t.Handle})
+		fx.Actions = append(fx.Actions, Watch{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Handle: task.Handle})
 	}
 	if instance.main().Running {
 		instance.StartedAt = now

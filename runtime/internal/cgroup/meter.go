@@ -195,7 +195,8 @@ func (r *reading) stats(now time.Time) (use runtime.Stats) {
 	} else {
 		use.CPU, use.Memory = time.Duration(r.number(cpuFile)), skerry.Bytes(r.number(memoryFile))
 		use.DiskRead, use.DiskWrite = parseBlkio(r.text(ioFile)) // of a loop device, long after what was written
-		use.Pids = int64(r.number(pidsFile))                     // one that has ended counts until its parent, which may be elsewhere, has asked for its end
+		// One that has ended counts until its parent, which may be elsewhere, has asked for its end.
+		use.Pids = int64(r.number(pidsFile))
 		if r.m.idle(&use) && r.m.last.At.Sub(r.m.since) >= settled {
 			// Nothing ran: no thread began, ended, or came off a queue, at which the kernel counts how long it was there.
 			last := &r.m.last

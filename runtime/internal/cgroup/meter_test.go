@@ -459,8 +459,8 @@ func BenchmarkStats(b *testing.B) {
 	}
 }
 
-// TestMeterReadsFewOfIdle: of a group of version 1 in which nothing runs a meter reads four files, of the ten that there are, and sees another
-// limit once it has rested.
+// TestMeterReadsFewOfIdle: of a group of version 1 in which nothing runs a meter reads four files, of the ten that there are, and
+// sees another limit once it has rested.
 func TestMeterReadsFewOfIdle(t *testing.T) {
 	tree, err := Open()
 	if err != nil {
