@@ -31,6 +31,7 @@ type Image struct {
 	Volumes      []string // sorted
 	Labels       map[string]string
 
+	config  digest.Digest
 	layers  []digest.Digest // compressed blobs, lowest first
 	diffIDs []digest.Digest
 }
@@ -41,19 +42,22 @@ func (i Image) Args() []string { return slices.Concat(i.Entrypoint, i.Cmd) }
 // Image reads an image that is in the store, by the digest of its index or manifest. It does not look whether its
 // layers are here.
 func (s *Store) Image(d digest.Digest, p Platform) (Image, error) {
-	m, err := s.readManifest(d)
+	found, err := s.readManifest(d)
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", d, err)
 	}
 	which := d
-	if m.index != nil {
-		desc, offers, ok := m.choose(p)
+	if found.index != nil {
+		desc, offers, ok := found.choose(p)
 		if !ok {
 			return Image{}, &PlatformError{Ref: d.String(), Want: p, Offers: offers}
 		}
 		which = desc.Digest
+		if found, err = s.readManifest(which); err != nil {
+			return Image{}, fmt.Errorf("image %s: %w", which, err)
+		}
 	}
-	img, err := s.image(which)
+	img, err := imageOf(s, which, found)
 	if err == nil && p.runs(img.Platform) == 0 {
 		return Image{}, &PlatformError{Ref: d.String(), Want: p, Offers: []Platform{img.Platform}}
 	}
@@ -66,10 +70,15 @@ func (s *Store) image(sum digest.Digest) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", sum, err)
 	}
+	return imageOf(s, sum, manifest)
+}
+
+// imageOf reads an image whose manifest, sum, was read.
+func imageOf(store *Store, sum digest.Digest, manifest *manifest) (Image, error) {
 	if manifest.image == nil {
 		return Image{}, fmt.Errorf("image %s: %w: an index where a manifest was expected", sum, ErrInvalid)
 	}
-	raw, err := s.readBlob(manifest.image.Config.Digest)
+	raw, err := store.readBlob(manifest.image.Config.Digest)
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: config: %w", sum, err)
 	}
@@ -81,7 +90,7 @@ func (s *Store) image(sum digest.Digest) (Image, error) {
 		Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd, Env: c.Config.Env, User: c.Config.User,
 		WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal, Labels: c.Config.Labels,
 		ExposedPorts: slices.Sorted(maps.Keys(c.Config.ExposedPorts)), Volumes: slices.Sorted(maps.Keys(c.Config.Volumes)),
-		diffIDs: c.RootFS.DiffIDs}
+		diffIDs: c.RootFS.DiffIDs, config: manifest.image.Config.Digest}
 	for _, l := range manifest.image.Layers {
 		img.layers = append(img.layers, l.Digest)
 	}

@@ -87,13 +87,9 @@ func Proven(s *Store, r imageref.Ref, p Platform) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	m, err := s.readManifest(img.Manifest)
-	if err != nil {
-		return Image{}, err
-	}
-	proven := s.Has(r, r.Digest)
-	for _, c := range m.children() {
-		proven = proven && s.proofs.has(r, c.Digest)
+	proven := s.Has(r, r.Digest) && s.proofs.has(r, img.config)
+	for _, layer := range img.layers {
+		proven = proven && s.proofs.has(r, layer)
 	}
 	if !proven {
 		return Image{}, fmt.Errorf("%s: %w: it is not known that %s has all of it", r.Digest, ErrNotFound, r.Name())

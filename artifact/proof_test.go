@@ -6,10 +6,12 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,6 +19,9 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // private has a registry answer nobody without a password, and gives a source that has it.
@@ -228,5 +233,38 @@ func TestLayersAreProven(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Join(s.dir, "proven")); len(left) > 0 {
 		t.Errorf("%d proofs are left of blobs that are gone", len(left))
+	}
+}
+
+// TestProvenReadsOnce: whether an image that is here may run is found out by reading its manifest and its config once each, since that is
+// done twice for each start of a container.
+func TestProvenReadsOnce(t *testing.T) {
+	s := openStore(t, Options{})
+	sum := addImage(t, s, "reg.example/app:1", amd64, gz, layerTar(t, entry{kind: tar.TypeReg, name: "program", body: "x"}))
+	r, err := imageref.Parse("reg.example/app@" + sum.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	reads := func() (n int) {
+		text, err := os.ReadFile("/proc/thread-self/io")
+		if err != nil {
+			t.Skip(&testenv.Unsupported{What: "counting reads", Why: err.Error()})
+		}
+		_, rest, _ := strings.Cut(string(text), "syscr: ")
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	first := reads()
+	second := reads()
+	if _, err := Proven(s, r, amd64); err != nil {
+		t.Fatal(err)
+	}
+	// Each of two files takes a read and one that finds its end; those of the counter itself are not counted.
+	if got := reads() - second - (second - first); got != 4 {
+		t.Errorf("%d reads, want 4", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
 
@@ -54,6 +55,15 @@ func TestCommitsOfADeployment(t *testing.T) {
 	w.AddCluster("a")
 	w.AddWorker("a", "w1", facts(2000))
 	w.Run(30 * time.Second)
+	counted := func() map[string]int {
+		got := map[string]int{}
+		for name, list := range commits {
+			got[name] = len(list)
+		}
+		return got
+	}
+	var before map[string]int
+	w.Machine.Started = func(*spec.Assignment, string, int) { before = counted() }
 	for _, step := range []struct {
 		name string
 		msg  any
@@ -61,8 +71,8 @@ func TestCommitsOfADeployment(t *testing.T) {
 	}{
 		// The application with what the site gets of it; the site's answer; it runs and is ready.
 		// The placement with what the worker gets of it; it runs.
-		// What it is to run; what it has prepared, before anything starts; what runs.
-		{"create", app("shop", 1), map[string]int{"root": 3, "a": 2, "a/w1": 3}},
+		// What it is to run, while that is prepared; what runs.
+		{"create", app("shop", 1), map[string]int{"root": 3, "a": 2, "a/w1": 2}},
 		// What is not wanted any more; it stops; it is gone, with the application.
 		// The same, and that the application's network is not wanted any more, which the root knows only then.
 		// What is to end; what has ended; that nothing is left of it.
@@ -71,16 +81,17 @@ func TestCommitsOfADeployment(t *testing.T) {
 		clear(commits)
 		w.must(t, w.Root, step.msg)
 		w.Run(time.Minute)
-		got := map[string]int{}
-		for name, list := range commits {
-			got[name] = len(list)
-		}
+		got := counted()
 		if !maps.Equal(got, step.want) {
 			t.Errorf("%s: %v commits, want %v", step.name, got, step.want)
 			for name, list := range commits {
 				t.Logf("%s:\n\t%s", name, strings.Join(list, "\n\t"))
 			}
 		}
+	}
+	// The site's answer is stored at the root beside all else, and at the worker the assignment while it is prepared: two are waited for.
+	if want := map[string]int{"root": 2, "a": 1, "a/w1": 1}; !maps.Equal(before, want) {
+		t.Errorf("before the container starts: %v commits, want %v", before, want)
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -341,6 +344,24 @@ func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 	}
 	errs = append(errs, s.net.remove(ctx, a.ID), s.removeFiles(a.ID))
 	return errors.Join(errs...)
+}
+
+// removeUnknown removes what was prepared for instances that no record has: an earlier life of the agent, or of the core, did not live to
+// write it down, and what their cluster wants of them it sends again.
+func removeUnknown(s *Server, c *core.Core) {
+	entries, err := os.ReadDir(filepath.Dir(s.instanceDir("any")))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.opt.Log.Warn("look for files of unknown instances", "err", err)
+	}
+	for _, e := range entries {
+		id := skerry.InstanceID(e.Name())
+		if _, known := core.ViewOf(c, id); known {
+			continue
+		}
+		if err := s.removeFiles(id); err != nil {
+			s.opt.Log.Warn("remove the files of an unknown instance", "instance", string(id), "err", err)
+		}
+	}
 }
 
 // permanent reports whether an error of a preparation will be the same at the next try here.

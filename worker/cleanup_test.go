@@ -6,11 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/runtime"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/worker/core"
 )
 
@@ -70,5 +74,47 @@ func TestCleanUpLooksAtItsOwnTasks(t *testing.T) {
 	}
 	if b.lists != instances || b.listed != instances || b.removed != 2*instances {
 		t.Errorf("%d lists with %d tasks, %d removed; want %d, %[4]d and %d", b.lists, b.listed, b.removed, instances, 2*instances)
+	}
+}
+
+// TestUnknownFilesGo: what was prepared for an instance that was not written down is removed at the next start, and what records
+// name stays; also all while records may be lost.
+func TestUnknownFilesGo(t *testing.T) {
+	for _, repaired := range []string{"", "records are lost"} {
+		dir := t.TempDir()
+		disk, err := store.Open(t.Context(), "memory:", store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer disk.Close()
+		record := `{"assignment":{"id":"known"},"state":"WorkerScheduled","phase":"Fetching","containers":{}}`
+		if _, err := disk.Commit(t.Context(), []store.Op{{Key: "inst/known", Value: []byte(record)}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"known", "unknown"} {
+			if err := os.MkdirAll(filepath.Join(dir, "instances", id, "run"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := NewServer(ServerOptions{Name: "w1", Dir: dir, RunDir: t.TempDir(), Store: disk, Repaired: repaired,
+			Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		entries, _ := os.ReadDir(filepath.Join(dir, "instances"))
+		var left []string
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		want := []string{"known"}
+		if repaired != "" {
+			want = []string{"known", "unknown"}
+		}
+		if !slices.Equal(left, want) {
+			t.Errorf("repaired %q: left are the files of %q, want %q", repaired, left, want)
+		}
 	}
 }

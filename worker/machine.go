@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -337,7 +338,7 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 			diskBytes += k.since(before).disk
 		}
 	}
-	bandwidth := m.bandwidth()
+	bandwidth := sync.OnceValue(m.bandwidth)
 	for id, k := range by {
 		before, ok := m.usage.by[id]
 		if !ok || span <= 0 {
@@ -353,9 +354,7 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 			// Its part of the bytes stands for its part of the time in which disks were busy.
 			q.Disk = min(1, float64(d.disk)/float64(diskBytes)*float64(diskMs-m.usage.disk)/float64(span.Milliseconds()+1)/float64(disks))
 		}
-		if bandwidth > 0 {
-			q.Network = min(1, float64(d.network)/span.Seconds()/float64(bandwidth))
-		}
+		q.Network = shareOf(d.network, span, bandwidth)
 		q.ProbeMs = m.prober.probeTime(id)
 		use.Instances[id] = q
 	}
@@ -369,6 +368,19 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	}
 	m.usage = usage{files: m.usage.files, at: now, by: by, busy: busy, total: total, disk: diskMs}
 	return use
+}
+
+// shareOf gives the share of a bandwidth that some bytes took, or 0 where it is not known. At rest nobody asks for it: it costs opening two
+// files, one of which waits for the lock of the kernel's network configuration.
+func shareOf(bytes int64, span time.Duration, bandwidth func() skerry.Bytes) float64 {
+	if bytes <= 0 {
+		return 0
+	}
+	all := bandwidth()
+	if all <= 0 {
+		return 0
+	}
+	return min(1, float64(bytes)/span.Seconds()/float64(all))
 }
 
 // bandwidth is what the machine can send and receive together, in bytes per second, or 0 where that is not known.

@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"skerry.dev/skerry"
 )
 
 func TestAccelerators(t *testing.T) {
@@ -38,5 +41,24 @@ func TestLinkSpeed(t *testing.T) {
 		"eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\neth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
 	if d := defaultDevice(routes); d != "eth0" {
 		t.Errorf("default route over %q", d)
+	}
+}
+
+// TestShareOf: the speed of the link is looked up when an instance sent or received something, and not at rest.
+func TestShareOf(t *testing.T) {
+	for _, c := range []struct {
+		bytes     int64
+		bandwidth skerry.Bytes
+		want      float64
+		asked     int
+	}{{0, 100, 0, 0}, {50, 100, 0.25, 1}, {50, 0, 0, 1}, {900, 100, 1, 1}} {
+		asked := 0
+		got := shareOf(c.bytes, 2*time.Second, func() skerry.Bytes {
+			asked++
+			return c.bandwidth
+		})
+		if got != c.want || asked != c.asked {
+			t.Errorf("%d bytes of %d: share %v, asked %d times; want %v, %d", c.bytes, c.bandwidth, got, asked, c.want, c.asked)
+		}
 	}
 }

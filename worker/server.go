@@ -251,12 +251,14 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 		}
 		s.endpoints.know(a.ID, a.Service.App)
 	}
-	if core.Strays(c) {
-		for _, t := range s.runtimes.tasks(ctx) {
-			if _, known := core.ViewOf(c, t.ID); t.Running && !known {
-				s.net.keep(t.ID)
-			}
+	for _, t := range s.runtimes.tasks(ctx) {
+		// Of an instance that has no address yet an earlier life was writing down that it runs.
+		if v, known := core.ViewOf(c, t.ID); t.Running && (known && !v.Halted() && v.Address() == "" || !known && core.Strays(c)) {
+			s.net.keep(t.ID)
 		}
+	}
+	if !core.Strays(c) {
+		removeUnknown(s, c)
 	}
 	work := tier.NewWork(ctx)
 	work.Again = s.work.Load() != nil

@@ -1,3 +1,6 @@
+// Go would look once a second whether the processors that this process may use have changed, also at rest.
+//go:debug updatemaxprocs=0
+
 // Command skerry-worker is `skerry worker` alone, for boards with little flash memory: the same commands, flags and data directory, without
 // root, cluster, client, dashboard and measurements. Each of the two programs can be upgraded to the other.
 package main

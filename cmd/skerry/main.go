@@ -1,3 +1,6 @@
+// Go would look once a second whether the processors that this process may use have changed, also at rest.
+//go:debug updatemaxprocs=0
+
 // Command skerry is root, cluster, worker and client in one program. Main puts the parts together: it chooses the role,
 // reads flags and gives every part what it needs.
 package main

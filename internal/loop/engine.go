@@ -16,8 +16,8 @@ import (
 var ErrPartly = errors.New("only a part of it was kept")
 
 // Engine is a loop without a goroutine, a clock and a store. It steps a core, collects what follows into a batch, and carries the
-// batch out in the order on which everything relies: persist, send, announce, act, answer. Loop drives it with channels and a real
-// store, package sim with simulated time and a simulated disk. An Engine is used by one goroutine.
+// batch out in the order on which everything relies: persist, send, announce, act, answer. Some actions begin at once (Beside). Loop
+// drives it with channels and a real store, package sim with simulated time and a simulated disk. An Engine is used by one goroutine.
 type Engine struct {
 	// MaxOps is how many writes go into one commit. NewEngine sets what a store takes; the simulator splits earlier.
 	MaxOps int
@@ -41,6 +41,10 @@ type answer struct {
 	result any
 	err    error
 }
+
+// Beside is an action that may be begun while what its batch writes is on its way to the disk, because a core that is built anew without
+// those writes finds what was begun, and takes it up or takes it away. What others learn of it waits for a commit like all else.
+type Beside interface{ Beside() bool }
 
 // Commit persists ops in one step and then calls done, once, with what came of it. It may return first.
 type Commit func(ops []store.Op, done func(error))
@@ -167,6 +171,9 @@ func (e *Engine) Flush(now time.Time, commit Commit) {
 	fx, waiting := e.batch, e.waiting
 	e.batch, e.waiting, e.inputs, e.size, e.busy = wire.Effects{}, nil, 0, 0, true
 	ops := lastOf(append(fx.Writes, e.host.Record(now, fx.Events)...))
+	if len(ops) > 0 {
+		fx.Actions = e.begin(fx.Actions)
+	}
 	var persist func(begun bool)
 	persist = func(begun bool) {
 		if len(ops) == 0 {
@@ -184,6 +191,20 @@ func (e *Engine) Flush(now time.Time, commit Commit) {
 		})
 	}
 	persist(false)
+}
+
+// begin carries out the first actions of a batch, as far as they may go beside its commit, and gives those that may not. None overtakes
+// another.
+func (e *Engine) begin(actions []any) []any {
+	for len(actions) > 0 {
+		b, ok := actions[0].(Beside)
+		if !ok || !b.Beside() {
+			break
+		}
+		e.host.Act(actions[0])
+		actions = actions[1:]
+	}
+	return actions
 }
 
 // lastOf gives the last write of each key, in order.

@@ -168,3 +168,36 @@ func TestFull(t *testing.T) {
 		e.Count()
 	}
 }
+
+// besides is an action that may go beside a commit.
+type besides string
+
+func (besides) Beside() bool { return true }
+
+// TestBeside: the first actions of a batch begin beside its commit if they may, and nothing overtakes one that may not. Where nothing is
+// written they come in their place.
+func TestBeside(t *testing.T) {
+	actions := []any{besides("a"), besides("b"), "c", besides("d")}
+	for _, c := range []struct {
+		name    string
+		writes  []wire.Write
+		refused error
+		want    []string
+	}{
+		{"written", put("k=1"), nil, []string{"act a", "act b", "commit k=1", "send x", "announce 0", "act c", "act d"}},
+		{"refused", put("k=1"), store.ErrFull, []string{"act a", "act b", "commit k=1"}},
+		{"nothing to write", nil, nil, []string{"send x", "announce 0", "act a", "act b", "act c", "act d"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &diary{}
+			e := NewEngine(scripted{}, d)
+			sends := []wire.Outgoing{{To: "x", Msg: &wire.Report{}}}
+			e.Step(time.Unix(0, 0), wire.Effects{Writes: c.writes, Sends: sends, Actions: actions}, nil)
+			e.Flush(time.Unix(0, 0), d.commit)
+			if d.then != nil {
+				d.done(c.refused)
+			}
+			d.is(t, c.want...)
+		})
+	}
+}

@@ -22,7 +22,7 @@ type Core interface {
 }
 
 // Host carries out effects. Its methods are called from the loop's goroutine, in this order for each batch, and must not
-// wait for the loop.
+// wait for the loop. Act is also called before the commit, for actions that are Beside.
 type Host interface {
 	// Record gives the writes that keep events; they go into the same commit.
 	Record(now time.Time, events []wire.Event) []wire.Write

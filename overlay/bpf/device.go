@@ -206,13 +206,19 @@ func (d *Device) Set(ctx context.Context, conf overlay.Config) error {
 // apply is called with the lock held.
 func (d *Device) apply(c overlay.Config) error {
 	d.mistrust()
-	if err := d.ensureTaps(); err != nil {
-		return err
-	}
-	errs := []error{d.ensureVXLAN(c.Local.Plain)}
 	m, err := d.look()
 	if err != nil {
 		return err
+	}
+	var errs []error
+	if !d.settled(m, c.Local.Plain) {
+		if err := d.ensureTaps(); err != nil {
+			return err
+		}
+		errs = append(errs, d.ensureVXLAN(c.Local.Plain))
+		if m, err = d.look(); err != nil {
+			return err
+		}
 	}
 	want, hooks := plan(c), map[hook]bool{}
 	for _, i := range c.Instances {

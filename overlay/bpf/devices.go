@@ -130,6 +130,20 @@ func (d *Device) look() (machine, error) {
 	return m, nil
 }
 
+// settled reports whether the devices of the data plane are there as they should be, so that nobody need ask for each.
+func (d *Device) settled(m machine, plain netip.AddrPort) bool {
+	up := func(name string) bool {
+		l := m.byName[name]
+		return l != nil && l.Attrs().Flags&net.FlagUp != 0
+	}
+	v, ok := m.byName[d.opts.vxlan()].(*netlink.Vxlan)
+	wrapped := m.byName[d.opts.vxlan()] == nil
+	if plain.IsValid() {
+		wrapped = ok && v.Port == int(plain.Port()) && up(d.opts.vxlan())
+	}
+	return d.tap.Load() != nil && up(d.opts.tunnelTap()) && up(d.opts.agentTap()) && wrapped
+}
+
 // detour is the device through which overlay/hostnet leads what an instance sends when that is limited.
 func detour(device string) string { return strings.Replace(device, ".", ".i", 1) }
 

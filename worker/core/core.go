@@ -286,7 +286,7 @@ func (c *Core) desired(now time.Time, changed, deleted []string, fx *wire.Effect
 
 // Audit lists what contradicts itself between two steps, in any part.
 func (c *Core) Audit() []string {
-	faults := slices.Concat(c.ledger.audit(), c.freeze.audit(), c.volumes.audit(), c.contact.audit(), c.strays.audit())
+	faults := slices.Concat(c.ledger.audit(), c.freeze.audit(), c.volumes.audit(), c.contact.audit(), c.strays.audit(c.ledger.insts))
 	slices.Sort(faults)
 	return faults
 }

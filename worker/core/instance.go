@@ -117,6 +117,7 @@ func (life *lifecycle) prepared(now time.Time, instance *inst, msg Prepared, fx 
 		return
 	}
 	if instance.halted() {
+		life.strays.drop(instance.A.ID, fx)
 		instance.Ports, instance.Address = msg.Ports, msg.Address
 		life.stopNext(instance, fx)
 		return
@@ -136,7 +137,7 @@ func (life *lifecycle) prepared(now time.Time, instance *inst, msg Prepared, fx 
 	instance.Ports, instance.Address, instance.Runtime, instance.Digest, instance.recipient = msg.Ports, msg.Address, msg.Runtime,
 		msg.Digest, msg.Recipient
 	instance.Phase = skerry.PhaseStarting
-	joined, other := life.strays.join(now, instance, fx)
+	joined, other, ended := life.strays.join(now, instance, fx)
 	if !joined {
 		life.proceed(now, instance, fx)
 		return
@@ -147,6 +148,9 @@ func (life *lifecycle) prepared(now time.Time, instance *inst, msg Prepared, fx 
 	}
 	life.setLimits(now, instance, fx)
 	life.ledger.save(instance, fx)
+	for _, e := range ended {
+		life.exited(now, instance, e, fx)
+	}
 }
 
 func wait(tries int, first, longest time.Duration) time.Duration {
@@ -162,7 +166,12 @@ func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) 
 	if instance.Ending || instance.halted() {
 		return
 	}
-	defer life.ledger.save(instance, fx)
+	// Of a first start there is nothing to find again but its tasks, which unwritten knows; it is written down with what comes of it.
+	if len(instance.Containers) > 0 || instance.fromCheckpoint() {
+		defer life.ledger.save(instance, fx)
+	} else {
+		defer life.ledger.further(instance, fx)
+	}
 	if instance.Phase == skerry.PhaseBackOff && !instance.retryAt.IsZero() {
 		return
 	}
@@ -349,6 +358,7 @@ func (life *lifecycle) again(now time.Time, i *inst, why string, fx *wire.Effect
 // finish ends an instance by itself; its record and logs stay until the cluster takes it back.
 func (life *lifecycle) finish(now time.Time, i *inst, s skerry.State, why string, fx *wire.Effects) {
 	i.unready(fx)
+	life.strays.drop(i.A.ID, fx)
 	i.State, i.Phase, i.Reason, i.retryAt = s, skerry.PhaseExited, why, time.Time{}
 	life.stopNext(i, fx)
 	life.ledger.save(i, fx)
@@ -380,6 +390,7 @@ func (life *lifecycle) end(now time.Time, instance *inst, fx *wire.Effects) {
 	instance.Ending = true
 	served := instance.Ready && len(instance.A.Spec.Ports) > 0
 	instance.unready(fx)
+	life.strays.drop(instance.A.ID, fx)
 	instance.Phase, instance.retryAt = skerry.PhaseStopping, time.Time{}
 	if served && instance.main().Running {
 		// Those who send requests here are told at this moment, too: what is on its way is served.

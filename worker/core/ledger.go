@@ -75,6 +75,12 @@ func (l *ledger) save(i *inst, fx *wire.Effects) {
 	l.tell(i)
 }
 
+// further tells of a step that goes into the store with the next change.
+func (l *ledger) further(i *inst, fx *wire.Effects) {
+	fx.Changed = append(fx.Changed, wire.Change{App: i.A.Service.App, Instance: i.A.ID})
+	l.tell(i)
+}
+
 // observation is what the cluster learns of an instance.
 func (l *ledger) observation(i *inst) wire.Observation {
 	o := i.observation()

@@ -77,6 +77,7 @@ func (life *lifecycle) take(now time.Time, msg any, fx *wire.Effects) {
 func (life *lifecycle) halt(now time.Time, i *inst, why string, fx *wire.Effects) {
 	life.ledger.event(now, i, wire.EventWarning, "CutOff", why, fx)
 	i.unready(fx)
+	life.strays.drop(i.A.ID, fx)
 	i.State, i.Phase, i.Reason, i.retryAt, i.restarting = skerry.WorkerScheduled, skerry.PhaseCutOff, why, time.Time{}, false
 	if i.preparing {
 		fx.Actions = append(fx.Actions, Cancel{ID: i.A.ID})

@@ -115,6 +115,15 @@ type Task struct {
 	Restart uint64 // the last request that had been carried out when it was started
 }
 
+// Beside implements loop.Beside: what is prepared for an instance that was not written down is taken away at the next start.
+func (Prepare) Beside() bool { return true }
+
+// Beside implements loop.Beside, so that Prepare, which comes after it, need not wait. Whoever forgets an item is sent it again.
+func (OverlayItem) Beside() bool { return true }
+
+// Beside implements loop.Beside, as that of OverlayItem.
+func (Endpoints) Beside() bool { return true }
+
 // Actions for the server. Each is carried out at its own pace and answered by the message named.
 type (
 	// Prepare fetches images, makes volumes and joins the network -> Prepared. It is idempotent.

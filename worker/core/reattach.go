@@ -22,7 +22,8 @@ func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 	for _, t := range tasks {
 		k := key{t.ID, t.Name}
 		instance := life.ledger.insts[t.ID]
-		if life.strays.lost && (instance == nil || instance.Containers[t.Name] == nil) {
+		lost := life.strays.lost && (instance == nil || instance.Containers[t.Name] == nil)
+		if lost || instance != nil && unwritten(instance, t) {
 			life.strays.add(t)
 			continue
 		}
@@ -68,7 +69,7 @@ func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 		case !any && instance.fromCheckpoint() && instance.main().Attempt > 0:
 			life.finish(now, instance, skerry.Failed, "its agent ended while it was being restored", fx)
 		case !any && life.contact.overdue(now, instance):
-			// settle halts it before anything is started.
+			life.strays.drop(id, fx) // settle halts it before anything is started
 		case !any:
 			// Nothing of it is left: the machine was restarted, or it had not begun. This is no fault of its own.
 			if lost {
@@ -94,6 +95,12 @@ func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			life.exited(now, instance, e, fx)
 		}
 	}
+}
+
+// unwritten reports whether a task is of the first start of an instance, whose record follows when it runs (proceed). The instance takes it
+// once it is prepared, which it is again.
+func unwritten(i *inst, t Task) bool {
+	return i.Phase == skerry.PhaseFetching && !i.Ending && !i.halted() && !i.fromCheckpoint() && len(i.Containers) == 0 && t.Attempt == 1
 }
 
 // resume goes on with an instance of which something still runs. A running main container is not touched.

@@ -18,7 +18,8 @@ const KeyRepaired = "repaired"
 // strayTime is how long the worker is in touch with its cluster before it ends what runs of instances that the cluster did not name.
 const strayTime = time.Minute
 
-// strays owns the containers that run on the machine and whose records were lost, until their instance takes them or they end.
+// strays owns the containers that are on the machine without a record, until their instance takes them or they end: records were lost, or
+// an earlier life of the agent started an instance and did not live to write that down.
 type strays struct {
 	lost  bool // records, in this life or one before, and the cluster has not had its time since
 	tasks map[skerry.InstanceID][]Task
@@ -30,27 +31,40 @@ func (s *strays) expect() { s.lost = true }
 // add takes a task of an instance whose record was lost.
 func (s *strays) add(t Task) { s.tasks[t.ID] = append(s.tasks[t.ID], t) }
 
-// join makes strays a part of their instance, once it is prepared, and reports whether there were any. Those that ended go. other says
-// that what runs is of another image than is wanted by now, or that nobody knows.
-func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, other bool) {
+// drop removes those of an instance, which is not to run.
+func (s *strays) drop(id skerry.InstanceID, fx *wire.Effects) {
+	for _, t := range s.tasks[id] {
+		fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+	}
+	delete(s.tasks, id)
+}
+
+// join makes strays a part of their instance, once it is prepared, and reports whether there were any. other says that what runs is of
+// another image than is wanted by now, or that nobody knows. Those that ended go if records were lost, because nobody knows when they ran;
+// else ended has their ends.
+func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, other bool, ended []Exited) {
 	list := s.tasks[instance.A.ID]
 	if len(list) == 0 {
-		return false, false
+		return false, false, nil
 	}
 	delete(s.tasks, instance.A.ID)
-	for _, t := range list {
-		k := instance.container(t.Name)
-		k.Attempt = max(k.Attempt, t.Attempt)
-		if !t.Running || k.Running {
-			fx.Actions = append(fx.Actions, Discard{Handle: t.Handle})
+	for _, task := range list {
+		ctr := instance.container(task.Name)
+		ctr.Attempt = max(ctr.Attempt, task.Attempt)
+		if !task.Running && s.lost || ctr.Running {
+			fx.Actions = append(fx.Actions, Discard{Handle: task.Handle})
 			continue
 		}
-		k.Handle, k.Monitor, k.Running, k.Limits = t.Handle, t.Monitor, true, unsure
-		if t.Name == spec.MainContainer {
-			instance.Restart = min(instance.Restart, t.Restart) // one that was asked for meanwhile is still to come
-			other = instance.Digest != "" && t.Digest != instance.Digest
+		ctr.Handle, ctr.Monitor, ctr.Running, ctr.Limits = task.Handle, task.Monitor, true, unsure
+		if task.Name == spec.MainContainer {
+			instance.Restart = min(instance.Restart, task.Restart) // one that was asked for meanwhile is still to come
+			other = instance.Digest != "" && task.Digest != instance.Digest
 		}
-		fx.Actions = append(fx.Actions, Watch{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Handle: t.Handle})
+		if !task.Running {
+			ended = append(ended, Exited{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Exit: task.Exit})
+			continue
+		}
+		fx.Actions = append(fx.Actions, Watch{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Handle: task.Handle})
 	}
 	if instance.main().Running {
 		instance.StartedAt = now
@@ -59,7 +73,7 @@ func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, 
 		}
 	}
 	instance.Resize = &resize{Spec: instance.A.Spec, Revision: instance.A.Revision, Gen: instance.A.Gen} // which limits they have is not known
-	return true, other
+	return true, other, ended
 }
 
 // due is when the cluster has had its time to name what runs; zero: not before it is in touch.
@@ -94,9 +108,12 @@ func (s *strays) end(now time.Time, up *members.Parent, insts map[skerry.Instanc
 }
 
 // audit lists what contradicts itself between two steps.
-func (s *strays) audit() (faults []string) {
-	if len(s.tasks) > 0 && !s.lost {
-		faults = append(faults, fmt.Sprintf("%d instances have strays, and no records were lost", len(s.tasks)))
+func (s *strays) audit(insts map[skerry.InstanceID]*inst) (faults []string) {
+	for id := range s.tasks {
+		if !s.lost && (insts[id] == nil || insts[id].Phase != skerry.PhaseFetching) {
+			faults = append(faults, fmt.Sprintf("instance %s has strays, no records were lost, and it will not take them", id))
+		}
 	}
+	slices.Sort(faults)
 	return faults
 }

@@ -194,21 +194,23 @@ func (r *reading) stats(now time.Time) (use runtime.Stats) {
 		inactive = "inactive_file"
 	} else {
 		use.CPU, use.Memory = time.Duration(r.number(cpuFile)), skerry.Bytes(r.number(memoryFile))
-		if n := r.number(limitFile); n < noLimit {
-			use.MemoryLimit = skerry.Bytes(n)
-		}
-		use.DiskRead, use.DiskWrite = parseBlkio(r.text(ioFile))
-		cpu := r.text(throttleFile) // the last period ends after what ran in it
-		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
-		use.Throttled = time.Duration(value(cpu, "throttled_time"))
-		use.Pids = int64(r.number(pidsFile)) // one that has ended counts until its parent, which may be elsewhere, has asked for its end
+		use.DiskRead, use.DiskWrite = parseBlkio(r.text(ioFile)) // of a loop device, long after what was written
+		// One that has ended counts until its parent, which may be elsewhere, has asked for its end.
+		use.Pids = int64(r.number(pidsFile))
 		if r.m.idle(&use) && r.m.last.At.Sub(r.m.since) >= settled {
 			// Nothing ran: no thread began, ended, or came off a queue, at which the kernel counts how long it was there.
 			last := &r.m.last
 			use.Waiting, use.MemoryPeak, use.MemoryWorkingSet = last.Waiting, last.MemoryPeak, last.MemoryWorkingSet
-			use.OOMKills = last.OOMKills
+			use.OOMKills, use.MemoryLimit = last.OOMKills, last.MemoryLimit // whoever changes the limit has the meter rest
+			use.Periods, use.ThrottledPeriods, use.Throttled = last.Periods, last.ThrottledPeriods, last.Throttled
 			return use
 		}
+		if n := r.number(limitFile); n < noLimit {
+			use.MemoryLimit = skerry.Bytes(n)
+		}
+		cpu := r.text(throttleFile) // the last period ends after what ran in it, but before it is settled
+		use.Periods, use.ThrottledPeriods = value(cpu, "nr_periods"), value(cpu, "nr_throttled")
+		use.Throttled = time.Duration(value(cpu, "throttled_time"))
 		use.Waiting = runDelay(r.text(waitFile))
 		defer func() { r.keep(&use) }()
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	osruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -455,5 +456,48 @@ func BenchmarkStats(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// TestMeterReadsFewOfIdle: of a group of version 1 in which nothing runs a meter reads four files, of the ten that there are, and
+// sees another limit once it has rested.
+func TestMeterReadsFewOfIdle(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tree.unified {
+		t.Skip(&testenv.Unsupported{What: "cgroup version 1", Why: "this machine has version 2"})
+	}
+	g := realGroup(t, tree, "few")
+	m := g.Meter()
+	defer m.Close()
+	populate(t, g)
+	osruntime.LockOSThread()
+	defer osruntime.UnlockOSThread()
+	reads := func() (n int) {
+		_, rest, _ := strings.Cut(readFile("/proc/thread-self/io"), "syscr: ")
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			t.Skip(&testenv.Unsupported{What: "counting reads", Why: err.Error()})
+		}
+		return n
+	}
+	for n := range 3 {
+		alike(t, "when nothing ran", g, at(m, n))
+	}
+	first := reads()
+	second := reads()
+	if _, err := at(m, 3)(time.Unix(5, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := reads() - second - (second - first); got != 4 {
+		t.Errorf("%d reads, want 4", got)
+	}
+	if err := g.Resize(t.Context(), Limits{CPU: 1000, CPURequest: 100, Memory: 32 * skerry.MiB}); err != nil {
+		t.Fatal(err)
+	}
+	m.Rest()
+	if s := alike(t, "with another limit", g, at(m, 4)); s.MemoryLimit != 32*skerry.MiB {
+		t.Errorf("with another limit it is %s, want 32 MiB", s.MemoryLimit)
 	}
 }

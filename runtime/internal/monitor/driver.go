@@ -255,6 +255,7 @@ func (d *Driver) Resize(ctx context.Context, h runtime.Handle, r runtime.Resourc
 	if st := t.Status(); st.State != runtime.StateRunning && st.State != runtime.StatePaused {
 		return fmt.Errorf("change the limits of %s: the task is %s", h.ID, st.State)
 	}
+	defer t.rest() // its meter may hold the limit for what it was
 	err = t.Group().Resize(ctx, cgroup.Limits{CPU: r.CPU, CPURequest: r.CPURequest, Memory: r.Memory, MemoryLow: r.MemoryLow})
 	if in, ok := errors.AsType[*runtime.InUse](err); ok {
 		// of what the sandbox takes nobody knows which part is used
