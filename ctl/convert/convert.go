@@ -44,6 +44,7 @@ type Result struct {
 	Format Format            `json:"format"`
 	App    *spec.Application `json:"-"`
 	Fields []Field           `json:"fields"`
+	Builds []Build           `json:"builds,omitempty"` // images that have to be there before it runs
 
 	sources []source // that the fields may be in
 }
