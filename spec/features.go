@@ -11,6 +11,7 @@ const (
 	FeatureExtraHosts  = "extraHosts"
 	FeatureHostAddress = "hostAddress"
 	FeatureHostname    = "hostname"
+	FeaturePostStart   = "postStart"
 	FeaturePreStop     = "preStop"
 	FeatureServicePort = "servicePort"
 	FeatureSubPath     = "subPath"
@@ -21,7 +22,7 @@ const (
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
 	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostAddress, FeatureHostname,
-		FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
+		FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -39,6 +40,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 		}
 		if len(container.EnvSecrets) > 0 {
 			out = append(out, FeatureEnvSecrets)
+		}
+		if container.PostStart != nil {
+			out = append(out, FeaturePostStart)
 		}
 		if container.PreStop != nil {
 			out = append(out, FeaturePreStop)

@@ -66,6 +66,7 @@ type container struct {
 	Old     []json.RawMessage `json:"old,omitempty"`  // the attempt before, whose log is kept
 	// Limits is the revision of which it has the limits; empty: that of the instance, unsure: one of two.
 	Limits  string `json:"limits,omitempty"`
+	Hook    bool   `json:"hook,omitempty"` // its postStart has yet to be done
 	start   bool   // StartContainer is under way
 	stop    bool   // StopContainer is under way
 	retryAt time.Time
@@ -99,7 +100,7 @@ func (i *inst) start(name string, fx *wire.Effects) {
 		k.Handle = nil
 	}
 	k.Attempt++
-	k.start, k.stop, k.Limits = true, false, i.A.Revision
+	k.start, k.stop, k.Limits, k.Hook = true, false, i.A.Revision, false
 	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
 }
 

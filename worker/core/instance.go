@@ -184,7 +184,7 @@ func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) 
 		}
 	}
 	for _, s := range instance.A.Spec.Sidecars {
-		if k := instance.container(s.Name); k.start && k.Crashes == 0 {
+		if k := instance.container(s.Name); (k.start || k.Running && k.Hook) && k.Crashes == 0 {
 			return // main waits until each was started once
 		}
 	}
@@ -223,15 +223,20 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 		life.ledger.save(instance, fx)
 		return
 	}
+	restored := m.Name == spec.MainContainer && (instance.Resume || instance.fromCheckpoint()) // it was done before that was written
+	ctr.Hook = !restored && spec.PostStartOf(&instance.A.Spec, m.Name) != nil
 	if m.Name == spec.MainContainer {
 		instance.State, instance.Phase, instance.StartedAt, instance.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
 		instance.restarting, instance.Resume, instance.recipient = false, false, ""
 		instance.Restart = max(instance.Restart, instance.A.Restart)
-		instance.probe(fx)
+		if !instance.postStart(m.Name, fx) {
+			instance.probe(fx)
+		}
 		life.setLimits(now, instance, fx)
 		life.ledger.save(instance, fx)
 		return
 	}
+	instance.postStart(m.Name, fx)
 	life.setLimits(now, instance, fx)
 	if !instance.isInit(m.Name) {
 		ctr.Since = m.At
