@@ -9,6 +9,7 @@ const (
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
 	FeatureExtraHosts  = "extraHosts"
+	FeatureFileSystem  = "fileSystem"
 	FeatureHostAddress = "hostAddress"
 	FeatureHostname    = "hostname"
 	FeaturePostStart   = "postStart"
@@ -21,7 +22,8 @@ const (
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostAddress, FeatureHostname,
+	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureFileSystem, FeatureHostAddress,
+		FeatureHostname,
 		FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
@@ -56,6 +58,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 	}
 	if s.Hostname != "" {
 		out = append(out, FeatureHostname)
+	}
+	if onNetwork(s) {
+		out = append(out, FeatureFileSystem)
 	}
 	if HostAddressLack(s) != "" {
 		out = append(out, FeatureHostAddress)

@@ -243,7 +243,8 @@ type EmptyVolume struct {
 
 // HostVolume is a path of the worker's machine.
 type HostVolume struct {
-	Path string `json:"path" doc:"Absolute path on the worker."`
+	Path       string `json:"path" doc:"Absolute path on the worker."`
+	FileSystem string `json:"fileSystem,omitempty" doc:"Network file system that the worker's operator has mounted there, or above. Instances wait where it is not mounted, and write to no disk in its place; and they may move to other workers, which have the same files." enum:"nfs,smb,ceph,glusterfs"`
 }
 
 // Mount shows a volume in a container.

@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -381,6 +382,7 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 		}
 		if v.Host != nil {
 			c.absolute(vp+".host.path", v.Host.Path)
+			c.oneOf(vp+".host.fileSystem", v.Host.FileSystem, slices.Sorted(maps.Keys(NetworkFileSystems()))...)
 		}
 	}
 	total := 0

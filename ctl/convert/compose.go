@@ -52,15 +52,16 @@ type compose struct {
 	jobs    map[string]bool     // services whose success others wait for
 	checked map[string]bool     // services with a check of their health
 	said    string              // what the file gives programs as variables and arguments, where they may name others
-	files   map[string]*fields  // top-level configs
-	hidden  map[string]*fields  // top-level secrets
+	nfs     map[string]*composeNFS
+	files   map[string]*fields // top-level configs
+	hidden  map[string]*fields // top-level secrets
 }
 
 // Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	conv := &compose{Result: newResult(FormatCompose), opt: opt,
 		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{},
-		aliases: map[string][]string{}, jobs: map[string]bool{}, checked: map[string]bool{}}
+		nfs: map[string]*composeNFS{}, aliases: map[string][]string{}, jobs: map[string]bool{}, checked: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
 		dir = "/"
@@ -86,6 +87,7 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	}
 	conv.App.Metadata.Name = Name(top.text("name", ""))
 	conv.networks(top)
+	conv.networkVolumes(top)
 	_, conv.files = top.named("configs")
 	_, conv.hidden = top.named("secrets")
 	names, services := top.named("services")
