@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -140,19 +139,6 @@ func (a *app) describeApp(ctx context.Context, client *api.Client, out io.Writer
 	return describeEvents(ctx, client, out, api.EventFilter{Namespace: key.Namespace, App: key.Name, Limit: 200}, service, now)
 }
 
-// hookText says what is done when a container has started, or before it ends.
-func hookText(hook *spec.Hook) string {
-	switch {
-	case hook == nil:
-		return ""
-	case hook.Exec != nil:
-		return "runs " + strings.Join(hook.Exec.Command, " ")
-	case hook.HTTP != nil:
-		return fmt.Sprintf("asks port %d for %s", hook.HTTP.Port, cmp.Or(hook.HTTP.Path, "/"))
-	}
-	return "waits " + hook.Sleep.String()
-}
-
 func pairsText(m map[string]string, between string) string {
 	var out []string
 	for k, v := range m {
@@ -209,14 +195,7 @@ func describeService(out io.Writer, shown *view.AppView, service *view.ServiceVi
 	fmt.Fprintf(out, "\nService %s:\n", service.Name)
 	pairs := newPairs(out)
 	pairs.add("  Mode", string(service.Mode))
-	pairs.add("  Image", service.Image)
-	pairs.add("  Digest", service.Digest)
-	if shown.Manifest != nil {
-		if s := shown.Manifest.Spec.Service(service.Name); s != nil {
-			pairs.add("  After start", hookText(s.PostStart))
-			pairs.add("  Before end", hookText(s.PreStop))
-		}
-	}
+	describeProgram(pairs, shown, service)
 	pairs.add("  Ready", fmt.Sprintf("%d of %d, %d up to date", service.Ready, service.Want, service.UpToDate))
 	pairs.add("  Scale", scaleText(service.Scale))
 	pairs.add("  Restarts", strconv.Itoa(service.Restarts))

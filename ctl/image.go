@@ -135,7 +135,9 @@ Without a Dockerfile, build an image with one layer from a directory or a tar (w
 executable, a WebAssembly module (platform wasip1/wasm), a unikernel (platforms none/amd64, none/arm64 and so on), or a
 bootable disk (qcow2 or raw; set the machine with --platform). The same content and options give the same digest.`,
 		Example: "  skerry image build . -t shop/web:1 --push\n" +
-			"  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
+			"  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n" +
+			"  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n" +
+			"  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var err error
 			opt.Source = args[0]

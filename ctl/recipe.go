@@ -243,24 +243,24 @@ func (a *app) buildImages(cmd *cobra.Command, builds []convert.Build) error {
 		return nil
 	}
 	return withImages(func(cmd *cobra.Command, store *artifact.Store, _ []string) error {
-		for _, b := range builds {
-			r := &recipe{dir: b.Dir, file: b.File, inline: b.Inline, target: b.Target, platform: b.Platform}
-			for _, name := range slices.Sorted(maps.Keys(b.Args)) {
-				r.args = append(r.args, name+"="+b.Args[name])
+		for _, one := range builds {
+			from := &recipe{dir: one.Dir, file: one.File, inline: one.Inline, target: one.Target, platform: one.Platform}
+			for _, name := range slices.Sorted(maps.Keys(one.Args)) {
+				from.args = append(from.args, name+"="+one.Args[name])
 			}
-			for _, name := range slices.Sorted(maps.Keys(b.Labels)) {
-				r.labels = append(r.labels, name+"="+b.Labels[name])
+			for _, name := range slices.Sorted(maps.Keys(one.Labels)) {
+				from.labels = append(from.labels, name+"="+one.Labels[name])
 			}
-			if _, err := os.Stat(r.dir); errors.Is(err, fs.ErrNotExist) {
-				return skerry.Errorf(skerry.CodeNotFound, "service %s is built from %s, which is not there", b.Service, r.dir)
+			if _, err := os.Stat(from.dir); errors.Is(err, fs.ErrNotExist) {
+				return skerry.Errorf(skerry.CodeNotFound, "service %s is built from %s, which is not there", one.Service, from.dir)
 			}
-			if r.file == "" && r.inline == "" && artifact.Recipe(r.dir) == "" {
-				return skerry.Errorf(skerry.CodeNotFound, "service %s is built from %s, which has no Dockerfile", b.Service, r.dir)
+			if from.file == "" && from.inline == "" && artifact.Recipe(from.dir) == "" {
+				return skerry.Errorf(skerry.CodeNotFound, "service %s is built from %s, which has no Dockerfile", one.Service, from.dir)
 			}
-			if _, err := r.build(cmd, store, b.Image, false); err != nil {
-				return fmt.Errorf("service %s: %w", b.Service, err)
+			if _, err := from.build(cmd, store, one.Image, false); err != nil {
+				return fmt.Errorf("service %s: %w", one.Service, err)
 			}
-			if err := a.pushTelling(cmd, cmd.ErrOrStderr(), store, &registryFlags{}, b.Image, b.Image, false); err != nil {
+			if err := a.pushTelling(cmd, cmd.ErrOrStderr(), store, &registryFlags{}, one.Image, one.Image, false); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,7 @@ import (
 // Hook is done when a container has started, or before it is asked to end: exactly one of exec, http and sleep.
 type Hook struct {
 	Exec  *ExecProbe `json:"exec,omitempty" doc:"A command in the container."`
-	HTTP  *HTTPProbe `json:"http,omitempty" doc:"A GET to the instance. Before its end the answer has no effect; after its start it must have status 200 to 399."`
+	HTTP  *HTTPProbe `json:"http,omitempty" doc:"A GET to the instance. After the start it must answer with status 200 to 399."`
 	Sleep Duration   `json:"sleep,omitempty" doc:"Time to wait."`
 }
 

@@ -9,7 +9,7 @@ func NetworkFileSystems() map[string][]string {
 }
 
 // PathsOfWorker lists the paths of its worker's machine to which a service may write, and which no other worker has.
-func (s *ServiceSpec) PathsOfWorker() []string {
+func PathsOfWorker(s *ServiceSpec) []string {
 	return slices.DeleteFunc(s.HostPaths(), func(path string) bool {
 		return !slices.ContainsFunc(s.Volumes, func(v Volume) bool { return v.Host != nil && v.Host.Path == path && v.Host.FileSystem == "" })
 	})

@@ -56,12 +56,13 @@ func TestHooksHostsAndParts(t *testing.T) {
 		edit func(*ServiceSpec)
 		want string // "" for what is right
 	}{
-		"a hook":                  {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{Command: []string{"x"}}} }, ""},
-		"a request":               {func(s *ServiceSpec) { s.PreStop = &Hook{HTTP: &HTTPProbe{Port: 80, Path: "/bye"}} }, ""},
-		"no hook":                 {func(s *ServiceSpec) { s.PreStop = &Hook{} }, "0 kinds of hook"},
-		"two hooks":               {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: 1, HTTP: &HTTPProbe{Port: 80}} }, "2 kinds of hook"},
-		"no command":              {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{}} }, "a command is missing"},
-		"beyond its end":          {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: Duration(2 * DefaultGrace)} }, "longer than terminationGrace"},
+		"a hook":     {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{Command: []string{"x"}}} }, ""},
+		"a request":  {func(s *ServiceSpec) { s.PreStop = &Hook{HTTP: &HTTPProbe{Port: 80, Path: "/bye"}} }, ""},
+		"no hook":    {func(s *ServiceSpec) { s.PreStop = &Hook{} }, "0 kinds of hook"},
+		"two hooks":  {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: 1, HTTP: &HTTPProbe{Port: 80}} }, "2 kinds of hook"},
+		"no command": {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{}} }, "a command is missing"},
+		"beyond its end": {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: Duration(2 * DefaultGrace)} },
+			"longer than terminationGrace"},
 		"of init":                 {func(s *ServiceSpec) { s.Init = side(&Hook{Sleep: 1}) }, "an init container ends by itself"},
 		"after the start":         {func(s *ServiceSpec) { s.PostStart = &Hook{Exec: &ExecProbe{Command: []string{"x"}}} }, ""},
 		"long after":              {func(s *ServiceSpec) { s.PostStart = &Hook{Sleep: Duration(2 * DefaultGrace)} }, ""},
@@ -118,4 +119,17 @@ func entry(address string, names ...string) []HostEntry {
 
 func afterStart(h *Hook) []SideContainer {
 	return []SideContainer{{Name: "late", Container: Container{Image: "side:1", PostStart: h}}}
+}
+
+// What a service writes to a network file system is no reason to keep it on its worker; what it writes to the worker's own disk is.
+func TestPathsOfWorker(t *testing.T) {
+	s := ServiceSpec{Volumes: []Volume{{Name: "far", Host: &HostVolume{Path: "/srv/nfs/nas", FileSystem: "nfs"}},
+		{Name: "near", Host: &HostVolume{Path: "/var/data"}}}}
+	s.Mounts = []Mount{{Volume: "far", Path: "/far"}, {Volume: "near", Path: "/near"}}
+	if got := strings.Join(PathsOfWorker(&s), " "); got != "/var/data" {
+		t.Errorf("it keeps data at %q of its worker, expected /var/data", got)
+	}
+	if got := strings.Join(FeaturesOf(&s), " "); got != "fileSystem" {
+		t.Errorf("an agent must know %q, expected fileSystem", got)
+	}
 }

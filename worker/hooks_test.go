@@ -98,7 +98,8 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 	}
 	d := &hooked{}
 	stop := core.StopContainer{PreStop: run, Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})}
-	if err := doHook(t.Context(), serverWith(map[string]runtime.Driver{"oci": d}), run, core.ProbeOn{Handle: stop.Handle}); err != nil || d.apart {
+	server := serverWith(map[string]runtime.Driver{"oci": d})
+	if err := doHook(t.Context(), server, run, core.ProbeOn{Handle: stop.Handle}); err != nil || d.apart {
 		// Drivers copy each from a goroutine of its own, and what a program says is kept in one buffer.
 		t.Errorf("%v; two are written to at once: %v", err, d.apart)
 	}

@@ -70,7 +70,8 @@ func hangingServer(t *testing.T, dir string) (asked chan struct{}) {
 	if err != nil {
 		t.Skip(&testenv.Unsupported{What: "file systems in user space", Why: err.Error()})
 	}
-	if err := unix.Mount("nas:/volume", dir, "fuse.glusterfs", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())); err != nil {
+	if err := unix.Mount("nas:/volume", dir, "fuse.glusterfs", 0, fmt.Sprintf(
+		"fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())); err != nil {
 		fuse.Close()
 		t.Skip(&testenv.Unsupported{What: "file systems in user space", Why: err.Error()})
 	}

@@ -48,13 +48,7 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 				svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
 				break
 			}
-			if remote := conv.nfs[source]; remote != nil {
-				name := Name(source)
-				if !slices.ContainsFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == name && v.Host != nil }) {
-					name = volume(source, spec.Volume{Host: remote.HostVolume})
-				}
-				mount.kept("", "volumes: host")
-				svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, SubPath: part, ReadOnly: readOnly || remote.readOnly})
+			if conv.onNFS(mount, svc, source, spec.Mount{Path: target, SubPath: part, ReadOnly: readOnly}, volume) {
 				break
 			}
 			same := slices.IndexFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == Name(source) && v.Local != nil })

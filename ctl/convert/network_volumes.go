@@ -81,6 +81,27 @@ type composeNFS struct {
 	left           []string // options that are the operator's
 }
 
+// onNFS mounts a named volume that is on NFS, and reports whether it is. A service has the volume with the first mount.
+func (conv *compose) onNFS(from *fields, svc *spec.ServiceSpec, source string, mount spec.Mount,
+	volume func(string, spec.Volume) string) bool {
+	remote := conv.nfs[source]
+	if remote == nil {
+		return false
+	}
+	for _, has := range svc.Volumes {
+		if has.Host == remote.HostVolume {
+			mount.Volume = has.Name
+		}
+	}
+	if mount.Volume == "" {
+		mount.Volume = volume(source, spec.Volume{Host: remote.HostVolume})
+	}
+	mount.ReadOnly = mount.ReadOnly || remote.readOnly
+	svc.Mounts = append(svc.Mounts, mount)
+	from.kept("", "volumes: host")
+	return true
+}
+
 // tell says what became of a volume on NFS.
 func (n *composeNFS) tell(from *fields) {
 	from.onNetwork("driver_opts", n.server, n.export, n.HostVolume)

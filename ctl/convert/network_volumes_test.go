@@ -41,7 +41,8 @@ func TestComposeNetworkVolumes(t *testing.T) {
 volumes: {data: {driver: local, driver_opts: {%s}}}
 `
 	for _, c := range []struct{ options, path, refused, note string }{
-		{`type: nfs, device: ":/x/y", o: "addr=10.0.0.2,rw,nfsvers=4,soft"`, "/srv/nfs/10.0.0.2/x/y", "", "nfsvers=4,soft: they are for whoever mounts it"},
+		{`type: nfs, device: ":/x/y", o: "addr=10.0.0.2,rw,nfsvers=4,soft"`, "/srv/nfs/10.0.0.2/x/y", "",
+			"nfsvers=4,soft: they are for whoever mounts it"},
 		{`type: nfs4, device: "nas:/x/../y/", o: "addr=nas.local"`, "/srv/nfs/nas.local/y", "", "nas.local:/x/../y/ mounted"},
 		{`type: nfs, device: "nas:/"`, "/srv/nfs/nas", "", ""},
 		{`type: nfs, device: ":/x", o: "addr=../../etc"`, "", "volumes.data.driver_opts", ""},
@@ -58,7 +59,8 @@ volumes: {data: {driver: local, driver_opts: {%s}}}
 		want := []string{"api " + at + " /srv=,false", "web " + at + " /data=,false /again=,true"}
 		noted := c.note == "" || slices.ContainsFunc(r.Fields, func(f Field) bool { return strings.Contains(f.Note, c.note) })
 		if strings.Join(refused, " ") != c.refused || c.refused == "" && !slices.Equal(services, want) || !noted {
-			t.Errorf("%s: services %q, refused %q, noted %t; expected %q and %q: %+v", c.options, services, refused, noted, want, c.refused, r.Fields)
+			t.Errorf("%s: services %q, refused %q, noted %t; expected %q and %q: %+v", c.options,
+				services, refused, noted, want, c.refused, r.Fields)
 		}
 	}
 }
@@ -121,7 +123,8 @@ spec:
 		if strings.Join(refused, " ") != c.refused || c.refused == "" && !slices.Equal(services, want) {
 			t.Errorf("%s: services %q, refused %q, expected %q and %q: %v", name, services, refused, want, c.refused, err)
 		}
-		if c.refused == "" && !slices.ContainsFunc(r.App.Spec.Services[0].Volumes, func(v spec.Volume) bool { return v.Host != nil && v.Host.FileSystem == "nfs" }) {
+		onNFS := func(v spec.Volume) bool { return v.Host != nil && v.Host.FileSystem == "nfs" }
+		if c.refused == "" && !slices.ContainsFunc(r.App.Spec.Services[0].Volumes, onNFS) {
 			t.Errorf("%s: nothing holds it to the network file system", name)
 		}
 	}

@@ -112,6 +112,25 @@ func (i *inst) stop(name string, fx *wire.Effects) {
 		PreStop: spec.HookOf(&i.A.Spec, name), Address: i.Address})
 }
 
+// postStart has done what is to be done once a container runs, and reports whether there is something: until it is done, an instance is
+// not ready, and nothing of it is probed. An agent that was started anew in the meantime begins anew with it.
+func (i *inst) postStart(name string, fx *wire.Effects) bool {
+	k := i.Containers[name]
+	if k == nil || !k.Running || !k.Hook {
+		return false
+	}
+	hook := spec.PostStartOf(&i.A.Spec, name)
+	if hook == nil {
+		k.Hook = false
+		return false
+	}
+	if name == spec.MainContainer {
+		i.Reason = "postStart is not done yet"
+	}
+	fx.Actions = append(fx.Actions, RunHook{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Hook: *hook, Address: i.Address})
+	return true
+}
+
 func (i *inst) isInit(name string) bool {
 	return slices.ContainsFunc(i.A.Spec.Init, func(s spec.SideContainer) bool { return s.Name == name })
 }

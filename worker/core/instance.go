@@ -247,6 +247,31 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 	life.proceed(now, instance, fx)
 }
 
+// hookDone goes on with a container whose postStart is done. One whose failed is ended; what follows is decided when it has exited.
+func (life *lifecycle) hookDone(now time.Time, instance *inst, msg HookDone, fx *wire.Effects) {
+	ctr := instance.Containers[msg.Name]
+	if ctr == nil || ctr.Attempt != msg.Attempt || !ctr.Running || !ctr.Hook || ctr.stop || instance.Ending || instance.halted() {
+		return
+	}
+	main := msg.Name == spec.MainContainer
+	switch {
+	case msg.Err != "":
+		why := "postStart of container " + msg.Name + " failed: " + msg.Err
+		life.ledger.event(now, instance, wire.EventWarning, "PostStartFailed", why, fx)
+		if main {
+			instance.Reason, instance.Unhealthy = why, true
+		}
+		instance.stop(msg.Name, fx)
+	case main:
+		ctr.Hook, instance.Reason = false, ""
+		instance.probe(fx)
+	default:
+		ctr.Hook = false
+		life.proceed(now, instance, fx)
+	}
+	life.ledger.save(instance, fx)
+}
+
 func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects) {
 	ctr := instance.Containers[m.Name]
 	if ctr == nil || ctr.Attempt != m.Attempt {

@@ -55,7 +55,8 @@ func TestPostStart(t *testing.T) {
 	i = d.c.ledger.insts[a.ID]
 	d.now = i.retryAt
 	d.keep(d.c.Tick(d.now))
-	if d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 2, At: d.now, Handle: []byte(`"h"`)}); len(hooksIn(d.acts)) != 1 || i.Ready {
+	if d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 2, At: d.now, Handle: []byte(`"h"`)}); len(hooksIn(d.acts)) != 1 ||
+		i.Ready {
 		t.Errorf("after a restart: hooks %v, ready %t; expected the hook again", hooksIn(d.acts), i.Ready)
 	}
 }
@@ -77,7 +78,8 @@ func TestPostStartOfAnAgentThatEnds(t *testing.T) {
 
 // A hook that fails ends the container, and the restart policy decides, also about a program that ends with status 0 then.
 func TestPostStartFails(t *testing.T) {
-	for policy, want := range map[string]skerry.Phase{"always": skerry.PhaseBackOff, "onFailure": skerry.PhaseBackOff, "never": skerry.PhaseExited} {
+	for policy, want := range map[string]skerry.Phase{"always": skerry.PhaseBackOff, "onFailure": skerry.PhaseBackOff,
+		"never": skerry.PhaseExited} {
 		d := newDevice(t)
 		a := hookedAssignment(false)
 		a.Spec.Restart.Policy = policy
