@@ -123,7 +123,7 @@ func (a *app) imageBuild() *cobra.Command {
 	var opt artifact.BuildOptions
 	var platform string
 	var labels []string
-	var push, quiet, pack bool
+	var push, quiet bool
 	var reg registryFlags
 	var from recipe
 	cmd := &cobra.Command{Use: "build DIR|FILE -t NAME",
@@ -155,7 +155,7 @@ bootable disk (qcow2 or raw; set the machine with --platform). The same content 
 			if opt.Labels, err = keyValues("--label", labels); err != nil {
 				return err
 			}
-			written, err := from.applies(cmd, opt.Source, pack)
+			written, err := from.applies(cmd, opt.Source)
 			if err != nil {
 				return err
 			}
@@ -194,7 +194,6 @@ bootable disk (qcow2 or raw; set the machine with --platform). The same content 
 	fs.StringVar(&opt.CACertificates, "ca-certificates", "", "PEM file with certificate authorities, for a static executable")
 	fs.BoolVar(&opt.Index, "add-platform", false, "keep the name's images for other platforms")
 	from.flags(fs)
-	fs.BoolVar(&pack, "pack", false, "make an image of the directory as it is, although it has a Dockerfile")
 	fs.BoolVar(&push, "push", false, "also push the image")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "say less")
 	reg.add(cmd)

@@ -33,6 +33,7 @@ type recipe struct {
 	platform  string
 	labels    []string
 	program   string // "" for the first that is installed
+	pack      bool   // it is not to be built, but packed as it is
 }
 
 // flags adds those that only a Dockerfile has a use for.
@@ -41,6 +42,7 @@ func (r *recipe) flags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&r.args, "build-arg", nil, "of a Dockerfile, argument NAME=VALUE, or NAME from the environment; may be repeated")
 	fs.StringVar(&r.target, "target", "", "of a Dockerfile, stage to build (default the last)")
 	fs.StringVar(&r.program, "builder", "", "buildah, podman or docker (default the first that is installed)")
+	fs.BoolVar(&r.pack, "pack", false, "make an image of the directory as it is, although it has a Dockerfile")
 }
 
 // recipeFlags are those of a Dockerfile, and packFlags what it says itself.
@@ -50,7 +52,7 @@ func packFlags() []string {
 }
 
 // applies reports whether a source is built by a Dockerfile, and refuses flags that would have no effect.
-func (r *recipe) applies(cmd *cobra.Command, source string, pack bool) (bool, error) {
+func (r *recipe) applies(cmd *cobra.Command, source string) (bool, error) {
 	given := func(names []string) string {
 		for _, name := range names {
 			if cmd.Flags().Changed(name) {
@@ -66,11 +68,11 @@ func (r *recipe) applies(cmd *cobra.Command, source string, pack bool) (bool, er
 		}
 	}
 	switch flag := given(recipeFlags()); {
-	case pack && flag != "":
+	case r.pack && flag != "":
 		return false, skerry.Errorf(skerry.CodeInvalid, "--pack and --%s exclude each other", flag)
-	case pack && !isFolder(source):
+	case r.pack && !isFolder(source):
 		return false, skerry.Errorf(skerry.CodeInvalid, "--pack is for a directory, and %s is none", source)
-	case pack, name == "" && flag == "":
+	case r.pack, name == "" && flag == "":
 		return false, nil
 	case name == "":
 		return false, skerry.Errorf(skerry.CodeInvalid, "--%s is for a directory with a Dockerfile, and %s is none", flag, source).
