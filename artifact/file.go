@@ -81,8 +81,7 @@ func recognizeFolder(dir string) (Contents, error) {
 		return LayoutFolder, nil
 	}
 	if name := Recipe(dir); name != "" {
-		return 0, &FileError{dir, "its " + name + " has yet to be built", "build it first: buildah build -t NAME " + dir +
-			" && buildah push NAME oci-archive:image.tar && skerry image push image.tar NAME"}
+		return 0, &FileError{dir, "its " + name + " has yet to be built", "build it: skerry image build " + dir + " -t NAME --push"}
 	}
 	return 0, &FileError{dir, "it has no OCI layout (" + ocispec.ImageLayoutFile + ")",
 		"if it is the root file system of an image, pack it: skerry image build " + dir + " -t NAME --push"}

@@ -46,11 +46,13 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "apply FILE... | apply -f FILE", Short: "Create or update applications from manifests",
 		Long: `Create or update applications from manifests. FILE is a file, a directory, or - for standard input; a file may hold
 several manifests, separated by ---. Files of Compose, Kubernetes, Nomad and Oakestra are converted first (skerry convert).
+Services of a Compose file that only say how their image is built are built and pushed (skerry image build).
 ` + exitHelp,
 		Example: "  skerry apply -f shop.yaml\n  skerry apply -f . --no-wait\n  skerry apply -f shop.yaml --register && skerry deploy shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opt.Expect = skerry.Generation(expect)
 			docs, err := readDocuments(append(files, args...), cmd.InOrStdin())
+			how.options.Namespace, how.options.Builds = a.namespace(), dryRun == "" || dryRun == "none"
 			if err == nil {
 				docs, err = how.native(cmd, docs)
 			}
@@ -59,6 +61,9 @@ several manifests, separated by ---. Files of Compose, Kubernetes, Nomad and Oak
 			}
 			switch dryRun {
 			case "", "none":
+				if err := a.buildImages(cmd, how.builds); err != nil {
+					return err
+				}
 			case "server":
 				opt.DryRun = true
 			case "client":
@@ -77,6 +82,7 @@ several manifests, separated by ---. Files of Compose, Kubernetes, Nomad and Oak
 	fs.Lookup("dry-run").NoOptDefVal = "server"
 	fs.Uint64Var(&expect, "expect-generation", 0, "fail unless the application is at this generation")
 	how.add(cmd)
+	fs.BoolVar(&how.options.Build, "build", false, "of a Compose file, build and push also images that are named beside their build")
 	outputFlag(cmd, &output)
 	waiting.add(cmd)
 	return cmd

@@ -134,11 +134,13 @@ func (a *app) deleteCommand() *cobra.Command {
 reclaim: delete, or --volumes is given. A deleted instance ends, and its service places a new one, because the number of instances
 stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good; volumes and
 snapshots that a worker keeps and its site does not take up are deleted from the worker. A volume is deleted with its
-contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key.
+contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key. An image is one
+of the built-in registry; its content goes with its last tag, also if services use it ("skerry get images" shows which).
 
-KIND is app, instance, orphan, volume, snapshot, cluster, worker, namespace, org, user, token, access-token or member.`,
+KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n" +
-			"  skerry delete volume shop/db/0\n  skerry delete volume shop/db/0:old\n  skerry delete instance front-x5b2k",
+			"  skerry delete volume shop/db/0\n  skerry delete volume shop/db/0:old\n  skerry delete instance front-x5b2k\n" +
+			"  skerry delete image shop/front:1",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			var keys []skerry.AppKey
 			if len(files) > 0 {
@@ -259,7 +261,7 @@ func (a *app) remove(ctx context.Context, client *api.Client, res *resource, nam
 	case "org":
 		return key, gone, client.DeleteOrg(ctx, name)
 	case "image":
-		return key, gone, client.DeleteImage(ctx, name)
+		return key, gone, client.DeleteImage(ctx, shortName(name))
 	case "user":
 		return key, gone, client.DeleteUser(ctx, name)
 	case "token":

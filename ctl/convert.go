@@ -19,7 +19,8 @@ import (
 type foreign struct {
 	options convert.Options
 	strict  bool
-	all     bool // also the fields that are kept are shown
+	all     bool            // also the fields that are kept are shown
+	builds  []convert.Build // images that the files that were converted have to be built
 }
 
 func (how *foreign) add(cmd *cobra.Command) {
@@ -58,6 +59,7 @@ Exit status: 1 if a field was refused (the manifest lacks it), or with --strict 
 				return skerry.Errorf(skerry.CodeInvalid, "%s and %s are applications of their own", groups[0].where(), groups[1].where()).
 					WithHint("convert them one by one")
 			}
+			how.options.Namespace = a.namespace()
 			result, err := how.convert(cmd.Context(), groups[0])
 			if result == nil {
 				return err
@@ -259,6 +261,7 @@ func (how *foreign) native(cmd *cobra.Command, docs []document) ([]document, err
 		if err != nil {
 			return nil, err
 		}
+		how.builds = append(how.builds, result.Builds...)
 		text, err := json.Marshal(result.App)
 		if err != nil {
 			return nil, err

@@ -56,6 +56,7 @@ Exit status: 0 if there is no difference, 1 if there is one, 2 for an error.`,
 func (a *app) diff(cmd *cobra.Command, client *api.Client, files []string, how *foreign) (differs bool, err error) {
 	docs, err := readDocuments(files, cmd.InOrStdin())
 	if err == nil {
+		how.options.Namespace = a.namespace()
 		docs, err = how.native(cmd, docs)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/ctl/console"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // table is what a list looks like to people: columns in upper case, those that only wide shows at the end.
@@ -325,4 +328,30 @@ func printList[T any](cmd *cobra.Command, format string, items []T, shown *table
 	}
 	shown.print(out, format == formatWide, true)
 	return nil
+}
+
+// describeProgram shows what the main container of a service is made of, and what is done when it has started, and before it ends.
+func describeProgram(to *pairs, shown *view.AppView, service *view.ServiceView) {
+	to.add("  Image", service.Image)
+	to.add("  Digest", service.Digest)
+	if shown.Manifest == nil {
+		return
+	}
+	if is := shown.Manifest.Spec.Service(service.Name); is != nil {
+		to.add("  After start", hookText(is.PostStart))
+		to.add("  Before end", hookText(is.PreStop))
+	}
+}
+
+// hookText says what is done when a container has started, or before it ends.
+func hookText(hook *spec.Hook) string {
+	switch {
+	case hook == nil:
+		return ""
+	case hook.Exec != nil:
+		return "runs " + strings.Join(hook.Exec.Command, " ")
+	case hook.HTTP != nil:
+		return fmt.Sprintf("asks port %d for %s", hook.HTTP.Port, cmp.Or(hook.HTTP.Path, "/"))
+	}
+	return "waits " + hook.Sleep.String()
 }

@@ -125,12 +125,19 @@ func (a *app) imageBuild() *cobra.Command {
 	var labels []string
 	var push, quiet bool
 	var reg registryFlags
+	var from recipe
 	cmd := &cobra.Command{Use: "build DIR|FILE -t NAME",
-		Short: "Build an image from a directory, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
-		Long: `Build an image with one layer from a directory or a tar (which becomes the image's root), a static Linux executable,
-a WebAssembly module (platform wasip1/wasm), a unikernel (platforms none/amd64, none/arm64 and so on), or a
+		Short: "Build an image from a Dockerfile, a directory, a static executable or a WebAssembly module", Args: cobra.ExactArgs(1),
+		Long: `Build an image from a directory with a Dockerfile or Containerfile. The first of buildah, podman and docker that is installed
+builds it; its cache stays with it.
+
+Without a Dockerfile, build an image with one layer from a directory or a tar (which becomes the image's root), a static Linux
+executable, a WebAssembly module (platform wasip1/wasm), a unikernel (platforms none/amd64, none/arm64 and so on), or a
 bootable disk (qcow2 or raw; set the machine with --platform). The same content and options give the same digest.`,
-		Example: "  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
+		Example: "  skerry image build . -t shop/web:1 --push\n" +
+			"  CGO_ENABLED=0 go build -o front ./front && skerry image build front -t shop/front:1 --push\n" +
+			"  skerry image build rootfs -t base:1 --platform arm64 --entrypoint /bin/sh\n" +
+			"  GOOS=wasip1 GOARCH=wasm go build -o greet ./greet && skerry image build greet -t shop/greet:1 --push",
 		RunE: withImages(func(cmd *cobra.Command, st *artifact.Store, args []string) error {
 			var err error
 			opt.Source = args[0]
@@ -148,9 +155,19 @@ bootable disk (qcow2 or raw; set the machine with --platform). The same content 
 			if opt.Labels, err = keyValues("--label", labels); err != nil {
 				return err
 			}
-			left := skippedTo(cmd, quiet, &opt)
-			img, err := st.Build(cmd.Context(), opt)
-			left()
+			written, err := from.applies(cmd, opt.Source)
+			if err != nil {
+				return err
+			}
+			var img artifact.Image
+			if written {
+				from.platform, from.labels = platform, labels
+				img, err = from.build(cmd, st, opt.Tag, quiet)
+			} else {
+				left := skippedTo(cmd, quiet, &opt)
+				img, err = st.Build(cmd.Context(), opt)
+				left()
+			}
 			if err != nil {
 				return err
 			}
@@ -176,6 +193,7 @@ bootable disk (qcow2 or raw; set the machine with --platform). The same content 
 	fs.StringVar(&opt.StopSignal, "stop-signal", "", "signal that asks the program to stop")
 	fs.StringVar(&opt.CACertificates, "ca-certificates", "", "PEM file with certificate authorities, for a static executable")
 	fs.BoolVar(&opt.Index, "add-platform", false, "keep the name's images for other platforms")
+	from.flags(fs)
 	fs.BoolVar(&push, "push", false, "also push the image")
 	fs.BoolVarP(&quiet, "quiet", "q", false, "say less")
 	reg.add(cmd)
@@ -198,6 +216,11 @@ func keyValues(flag string, list []string) (map[string]string, error) {
 }
 
 func (a *app) push(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, from, to string, quiet bool) error {
+	return a.pushTelling(cmd, cmd.OutOrStdout(), st, reg, from, to, quiet)
+}
+
+// pushTelling pushes an image and writes what it is called there.
+func (a *app) pushTelling(cmd *cobra.Command, out io.Writer, st *artifact.Store, reg *registryFlags, from, to string, quiet bool) error {
 	src, done, err := a.source(reg, to)
 	if err != nil {
 		return err
@@ -207,7 +230,7 @@ func (a *app) push(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, f
 	if err != nil {
 		return fmt.Errorf("push %s: %w", shortName(to), err)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s@%s\n", shortName(to), d)
+	fmt.Fprintf(out, "%s@%s\n", shortName(to), d)
 	return nil
 }
 

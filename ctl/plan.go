@@ -22,6 +22,7 @@ func (a *app) planCommand() *cobra.Command {
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			docs, err := readDocuments(append(files, args...), cmd.InOrStdin())
 			if err == nil {
+				how.options.Namespace = a.namespace()
 				docs, err = how.native(cmd, docs)
 			}
 			if err != nil {

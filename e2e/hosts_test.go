@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ func TestHostsHooksAndParts(t *testing.T) {
 			x.ExtraHosts = []spec.HostEntry{{Address: netip.MustParseAddr("203.0.113.5"), Names: []string{"lighthouse", "light.example"}}}
 			x.Volumes = []spec.Volume{{Name: "kept", Local: &spec.LocalVolume{}}}
 			x.Mounts = []spec.Mount{{Volume: "kept", Path: "/all"}, {Volume: "kept", Path: "/part", SubPath: "deep/er"}}
+			x.PostStart = &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"/program", "write", "/part/hello", text}}}
 			x.PreStop = &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"/program", "write", "/part/bye", text}}}
 			x.StartAfter = []spec.StartAfter{{Service: "first"}}
 		}
@@ -70,6 +72,7 @@ func TestHostsHooksAndParts(t *testing.T) {
 			t.Errorf("its hosts file lacks %q:\n%s", line, hosts)
 		}
 	}
+	s.await("its postStart is done", func() bool { return read("read", "/all/deep/er/hello") == "first" })
 	if _, ok := s.byWorker(id, "/program", "write", "/part/file", "in a part"); !ok || read("read", "/all/deep/er/file") != "in a part" {
 		t.Errorf("the part of the volume has %q", read("read", "/all/deep/er/file"))
 	}
@@ -90,7 +93,17 @@ func TestHostsHooksAndParts(t *testing.T) {
 	}), service("first", "test/workload:1", once)))
 	s.await("it was replaced again", running)
 	s.do(app("shop", service("first", "test/workload:1", once)))
-	s.await("its hook has failed", func() bool { return strings.Contains(s.told("PreStopFailed"), "container main: preStop: status 7") })
+	s.await("its preStop has failed", func() bool { return strings.Contains(s.told("PreStopFailed"), "container main: preStop: status 7") })
+
+	s.do(app("shop", service("web", "test/workload:1", func(x *spec.ServiceSpec) {
+		web("fourth")(x)
+		x.PostStart = &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"/program", "exit", "7"}}}
+	}), service("first", "test/workload:1", once)))
+	s.await("its postStart has failed, and it is started anew", func() bool {
+		list, err := s.Root.Instances(t.Context())
+		return err == nil && strings.Contains(s.told("PostStartFailed"), "postStart of container main failed: status 7") &&
+			slices.ContainsFunc(list, func(i wire.Instance) bool { return i.Service.Service == "web" && i.Restarts > 0 })
+	})
 }
 
 // told gives the texts of events.

@@ -137,6 +137,12 @@ func (m machines) act(n *Node, action any) {
 				m.endTask(n, t, wire.Exit{Code: 143, Signal: "SIGTERM", At: m.clock(n)})
 			}
 		})
+	case worker.RunHook:
+		later(m.Machine.Start, func() {
+			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
+				m.tell(n, worker.HookDone{ID: a.ID, Name: a.Name, Attempt: a.Attempt})
+			}
+		})
 	case worker.SetLimits:
 		later(m.Machine.Stop, func() {
 			r := worker.Resized{SetLimits: a}

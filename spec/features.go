@@ -9,8 +9,10 @@ const (
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
 	FeatureExtraHosts  = "extraHosts"
+	FeatureFileSystem  = "fileSystem"
 	FeatureHostAddress = "hostAddress"
 	FeatureHostname    = "hostname"
+	FeaturePostStart   = "postStart"
 	FeaturePreStop     = "preStop"
 	FeatureServicePort = "servicePort"
 	FeatureSubPath     = "subPath"
@@ -20,8 +22,9 @@ const (
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostAddress, FeatureHostname,
-		FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
+	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureFileSystem, FeatureHostAddress,
+		FeatureHostname,
+		FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -40,6 +43,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 		if len(container.EnvSecrets) > 0 {
 			out = append(out, FeatureEnvSecrets)
 		}
+		if container.PostStart != nil {
+			out = append(out, FeaturePostStart)
+		}
 		if container.PreStop != nil {
 			out = append(out, FeaturePreStop)
 		}
@@ -52,6 +58,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 	}
 	if s.Hostname != "" {
 		out = append(out, FeatureHostname)
+	}
+	if onNetwork(s) {
+		out = append(out, FeatureFileSystem)
 	}
 	if HostAddressLack(s) != "" {
 		out = append(out, FeatureHostAddress)

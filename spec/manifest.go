@@ -181,6 +181,7 @@ type Container struct {
 	Ulimits    map[string]Ulimit     `json:"ulimits,omitempty" doc:"Resource limits by name: as, core, cpu, data, fsize, memlock, nofile, nproc, stack. Default: those of the worker's service."`
 	Sysctls    map[string]string     `json:"sysctls,omitempty" doc:"Kernel parameters of the instance's own network and IPC namespaces, such as net.core.somaxconn. Those of the whole machine are refused."`
 	TTY        bool                  `json:"tty,omitempty" doc:"Give the program a terminal."`
+	PostStart  *Hook                 `json:"postStart,omitempty" doc:"What is done once the container runs, beside its program. The instance is not ready before, and its probes wait for it; the main container waits for those of sidecars. If it fails, the container is ended, and the restart policy decides. It is done at each start of the container, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none."`
 	PreStop    *Hook                 `json:"preStop,omitempty" doc:"What is done before the container is asked to end, within the service's terminationGrace. If it fails, or is not done in time, the container ends all the same. It is not done for a program that ends by itself, or whose machine dies, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none."`
 }
 
@@ -242,7 +243,8 @@ type EmptyVolume struct {
 
 // HostVolume is a path of the worker's machine.
 type HostVolume struct {
-	Path string `json:"path" doc:"Absolute path on the worker."`
+	Path       string `json:"path" doc:"Absolute path on the worker."`
+	FileSystem string `json:"fileSystem,omitempty" doc:"Network file system that the worker's operator has mounted there, or above. Instances wait where it is not mounted, and write to no disk in its place; and they may move to other workers, which have the same files." enum:"nfs,smb,ceph,glusterfs"`
 }
 
 // Mount shows a volume in a container.

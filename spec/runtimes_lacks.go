@@ -117,7 +117,11 @@ var lacks = []lack{
 		rowWasm:      "a module has no other processes; probe by http or tcp",
 		rowUnikernel: "it has no other processes; probe by http or tcp",
 		rowVM:        "there is no agent of ours in its system; probe by http or tcp"}},
-	{"commands run before the end", inContainers("preStop.exec", hasHook), reasons{
+	{"commands run after the start", inContainers("postStart.exec", runsAfterStart), reasons{
+		rowWasm:      "a module has no other processes; ask by http",
+		rowUnikernel: "it has no other processes; ask by http",
+		rowVM:        "there is no agent of ours in its system; ask by http"}},
+	{"commands run before the end", inContainers("preStop.exec", runsBeforeEnd), reasons{
 		rowWasm:      "a module has no other processes; ask by http",
 		rowUnikernel: "it has no other processes; ask by http",
 		rowVM:        "there is no agent of ours in its system; ask by http"}},

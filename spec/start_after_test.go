@@ -56,14 +56,22 @@ func TestHooksHostsAndParts(t *testing.T) {
 		edit func(*ServiceSpec)
 		want string // "" for what is right
 	}{
-		"a hook":         {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{Command: []string{"x"}}} }, ""},
-		"a request":      {func(s *ServiceSpec) { s.PreStop = &Hook{HTTP: &HTTPProbe{Port: 80, Path: "/bye"}} }, ""},
-		"no hook":        {func(s *ServiceSpec) { s.PreStop = &Hook{} }, "0 kinds of hook"},
-		"two hooks":      {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: 1, HTTP: &HTTPProbe{Port: 80}} }, "2 kinds of hook"},
-		"no command":     {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{}} }, "a command is missing"},
-		"beyond its end": {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: Duration(2 * DefaultGrace)} }, "longer than terminationGrace"},
-		"of init":        {func(s *ServiceSpec) { s.Init = side(&Hook{Sleep: 1}) }, "an init container ends by itself"},
-		"of a sidecar":   {func(s *ServiceSpec) { s.Sidecars = side(&Hook{Sleep: 1}) }, ""},
+		"a hook":     {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{Command: []string{"x"}}} }, ""},
+		"a request":  {func(s *ServiceSpec) { s.PreStop = &Hook{HTTP: &HTTPProbe{Port: 80, Path: "/bye"}} }, ""},
+		"no hook":    {func(s *ServiceSpec) { s.PreStop = &Hook{} }, "0 kinds of hook"},
+		"two hooks":  {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: 1, HTTP: &HTTPProbe{Port: 80}} }, "2 kinds of hook"},
+		"no command": {func(s *ServiceSpec) { s.PreStop = &Hook{Exec: &ExecProbe{}} }, "a command is missing"},
+		"beyond its end": {func(s *ServiceSpec) { s.PreStop = &Hook{Sleep: Duration(2 * DefaultGrace)} },
+			"longer than terminationGrace"},
+		"of init":                 {func(s *ServiceSpec) { s.Init = side(&Hook{Sleep: 1}) }, "an init container ends by itself"},
+		"after the start":         {func(s *ServiceSpec) { s.PostStart = &Hook{Exec: &ExecProbe{Command: []string{"x"}}} }, ""},
+		"long after":              {func(s *ServiceSpec) { s.PostStart = &Hook{Sleep: Duration(2 * DefaultGrace)} }, ""},
+		"two after the start":     {func(s *ServiceSpec) { s.PostStart = &Hook{Sleep: 1, HTTP: &HTTPProbe{Port: 80}} }, "2 kinds of hook"},
+		"after the start of init": {func(s *ServiceSpec) { s.Init = afterStart(&Hook{Sleep: 1}) }, "an init container runs alone"},
+		"after the start of a module": {func(s *ServiceSpec) {
+			s.Runtime, s.PostStart = RuntimeWasm, &Hook{Exec: &ExecProbe{Command: []string{"x"}}}
+		}, "postStart.exec"},
+		"of a sidecar": {func(s *ServiceSpec) { s.Sidecars = side(&Hook{Sleep: 1}) }, ""},
 		"no processes": {func(s *ServiceSpec) {
 			s.Runtime, s.PreStop = RuntimeWasm, &Hook{Exec: &ExecProbe{Command: []string{"x"}}}
 		}, "preStop.exec"},
@@ -94,8 +102,9 @@ func TestHooksHostsAndParts(t *testing.T) {
 		}
 	}
 	s := ServiceSpec{Hostname: "x", ExtraHosts: entry("203.0.113.1", "a"), Sidecars: side(&Hook{Sleep: 1})}
+	s.Sidecars = append(s.Sidecars, afterStart(&Hook{Sleep: 1})...)
 	s.Mounts = []Mount{{SubPath: "a"}}
-	if got := strings.Join(FeaturesOf(&s), " "); got != "extraHosts hostname preStop subPath" {
+	if got := strings.Join(FeaturesOf(&s), " "); got != "extraHosts hostname postStart preStop subPath" {
 		t.Errorf("an agent must know %q", got)
 	}
 }
@@ -106,4 +115,21 @@ func side(h *Hook) []SideContainer {
 
 func entry(address string, names ...string) []HostEntry {
 	return []HostEntry{{Address: netip.MustParseAddr(address), Names: names}}
+}
+
+func afterStart(h *Hook) []SideContainer {
+	return []SideContainer{{Name: "late", Container: Container{Image: "side:1", PostStart: h}}}
+}
+
+// What a service writes to a network file system is no reason to keep it on its worker; what it writes to the worker's own disk is.
+func TestPathsOfWorker(t *testing.T) {
+	s := ServiceSpec{Volumes: []Volume{{Name: "far", Host: &HostVolume{Path: "/srv/nfs/nas", FileSystem: "nfs"}},
+		{Name: "near", Host: &HostVolume{Path: "/var/data"}}}}
+	s.Mounts = []Mount{{Volume: "far", Path: "/far"}, {Volume: "near", Path: "/near"}}
+	if got := strings.Join(PathsOfWorker(&s), " "); got != "/var/data" {
+		t.Errorf("it keeps data at %q of its worker, expected /var/data", got)
+	}
+	if got := strings.Join(FeaturesOf(&s), " "); got != "fileSystem" {
+		t.Errorf("an agent must know %q, expected fileSystem", got)
+	}
 }

@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -159,6 +160,9 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 			}
 			names[list[i].Name] = true
 			c.container(cp, &list[i].Container, s)
+			if kind == "init" && list[i].PostStart != nil {
+				c.add(cp+".postStart", "write another init container", "an init container runs alone")
+			}
 			if kind == "init" && list[i].PreStop != nil {
 				c.add(cp+".preStop", "leave it out", "an init container ends by itself")
 			}
@@ -328,6 +332,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 	}
 	c.lateEnv(p, k, s)
 	c.kernel(p, k)
+	c.hook(p+".postStart", k.PostStart)
 	c.preStop(p+".preStop", k.PreStop, s)
 	for i, a := range append(slices.Clone(k.Command), k.Args...) {
 		if strings.ContainsRune(a, 0) {
@@ -377,6 +382,7 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 		}
 		if v.Host != nil {
 			c.absolute(vp+".host.path", v.Host.Path)
+			c.oneOf(vp+".host.fileSystem", v.Host.FileSystem, slices.Sorted(maps.Keys(NetworkFileSystems()))...)
 		}
 	}
 	total := 0

@@ -54,6 +54,16 @@ func (s *Server) act(action any) {
 			defer done()
 			_ = s.caught(func() { s.stopContainer(ctx, a) })
 		})
+	case core.RunHook:
+		work.Go(func() {
+			done, told := core.HookDone{ID: a.ID, Name: a.Name, Attempt: a.Attempt}, false
+			if err := s.caught(func() { done, told = postStart(ctx, s, a) }); err != nil {
+				done.Err, told = err.Error(), true
+			}
+			if told {
+				s.Post(done)
+			}
+		})
 	case core.Watch:
 		work.Go(func() { s.watch(ctx, a.ID, a.Name, a.Attempt, a.Handle) })
 	case core.KeepContact:

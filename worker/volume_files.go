@@ -39,6 +39,8 @@ func (pl places) volumeSource(a *spec.Assignment, v *spec.Volume) string {
 func (pl places) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
 	dir := pl.volumeSource(a, v)
 	switch {
+	case v.Host != nil && v.Host.FileSystem != "":
+		return pl.makeNetworkVolume(ctx, a, v)
 	case v.Host != nil && bounded(a):
 		return pl.mountHostPath(a, v)
 	case v.Host != nil:

@@ -200,8 +200,8 @@ func (p *placement) bound(force bool) string {
 		return "it runs to its end"
 	case !force && s.KeepsData():
 		return "it keeps data in its local volumes, which do not go along"
-	case !force && len(s.HostPaths()) > 0:
-		return "it keeps data at " + s.HostPaths()[0] + " of this worker, which does not go along"
+	case !force && len(spec.PathsOfWorker(s)) > 0:
+		return "it keeps data at " + spec.PathsOfWorker(s)[0] + " of this worker, which does not go along"
 	}
 	return ""
 }

@@ -34,11 +34,16 @@ type Options struct {
 	Base     string   // of the file's name, without its ending, or of its directory's; for files that say no name of an application
 	Dir      string   // where the file is: other files are found from there; empty: nowhere
 	Profiles []string // of a Compose file
+
+	Namespace string // where the application is to be; empty: the default one. Images that a Compose file has built are named after it
+	Build     bool   // images of a Compose file are built, also where one is named that could be pulled
+	Builds    bool   // whoever converts builds the images, so that nobody has to do it by hand
 }
 
 // compose is a Compose file that is being converted.
 type compose struct {
 	*Result
+	opt     Options
 	dir     string
 	labels  map[string]string   // names of services here, by those in the file
 	volumes map[string][]sharer // who mounts a named volume, or a directory of this machine
@@ -47,15 +52,16 @@ type compose struct {
 	jobs    map[string]bool     // services whose success others wait for
 	checked map[string]bool     // services with a check of their health
 	said    string              // what the file gives programs as variables and arguments, where they may name others
-	files   map[string]*fields  // top-level configs
-	hidden  map[string]*fields  // top-level secrets
+	nfs     map[string]*composeNFS
+	files   map[string]*fields // top-level configs
+	hidden  map[string]*fields // top-level secrets
 }
 
 // Compose converts a Compose file. What it refers to is read, as docker compose would: .env, env_file, extends, include, configs.
 func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
-	conv := &compose{Result: newResult(FormatCompose),
+	conv := &compose{Result: newResult(FormatCompose), opt: opt,
 		dir: opt.Dir, labels: map[string]string{}, volumes: map[string][]sharer{}, private: map[string]bool{},
-		aliases: map[string][]string{}, jobs: map[string]bool{}, checked: map[string]bool{}}
+		nfs: map[string]*composeNFS{}, aliases: map[string][]string{}, jobs: map[string]bool{}, checked: map[string]bool{}}
 	dir := opt.Dir
 	if dir == "" {
 		dir = "/"
@@ -81,6 +87,7 @@ func Compose(ctx context.Context, data []byte, opt Options) (*Result, error) {
 	}
 	conv.App.Metadata.Name = Name(top.text("name", ""))
 	conv.networks(top)
+	conv.networkVolumes(top)
 	_, conv.files = top.named("configs")
 	_, conv.hidden = top.named("secrets")
 	names, services := top.named("services")
@@ -232,7 +239,6 @@ var shared = map[string]string{
 
 // refusals say why, where more can be said than that there is nothing like it.
 var refusals = map[string]string{
-	"build":        "an image must be built before: docker build, then skerry image build or any registry, and image says its name",
 	"network_mode": "an instance has a network of its own",
 	"ipc":          "an instance has its own",
 	"pid":          "an instance has its own; a helper can be a sidecar, which shares it",
@@ -242,10 +248,8 @@ var refusals = map[string]string{
 // service converts a service.
 func (conv *compose) service(name string, from *fields) spec.ServiceSpec {
 	svc := spec.ServiceSpec{Name: name}
-	if from.has("image") && from.has("build") {
-		from.without("build", "the image of that name is used; build and push it before")
-	}
 	svc.Image = from.text("image", "image")
+	conv.build(from, &svc)
 	svc.Command = from.texts("entrypoint", "command")
 	svc.Args = from.texts("command", "args")
 	svc.Env = from.pairs("environment", "env")

@@ -48,6 +48,9 @@ func (conv *compose) mounts(from *fields, svc *spec.ServiceSpec) {
 				svc.Mounts = append(svc.Mounts, spec.Mount{Volume: name, Path: target, ReadOnly: readOnly})
 				break
 			}
+			if conv.onNFS(mount, svc, source, spec.Mount{Path: target, SubPath: part, ReadOnly: readOnly}, volume) {
+				break
+			}
 			same := slices.IndexFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == Name(source) && v.Local != nil })
 			name := Name(source)
 			if same < 0 {
@@ -347,6 +350,9 @@ func (conv *compose) sharedVolumes(top *fields) {
 		}
 		if from.flag("external", "") {
 			from.approx("external", "a volume of its own: what is in the other one is not taken over; skerry volume import brings it")
+		}
+		if remote := conv.nfs[name]; remote != nil {
+			remote.tell(from)
 		}
 		if from.has("driver_opts") {
 			from.refuse("driver_opts", "volumes are directories of workers")

@@ -203,6 +203,10 @@ func (conv *compose) join(main *spec.ServiceSpec, name string) {
 	}
 	at := "services." + conv.given(name)
 	if side.Mode == spec.ModeJob {
+		if one.PostStart != nil {
+			conv.add(at+".post_start", Approximated, "left out: an init container runs alone")
+			one.PostStart = nil
+		}
 		if one.PreStop != nil {
 			conv.add(at+".pre_stop", Approximated, "left out: an init container ends by itself")
 			one.PreStop = nil

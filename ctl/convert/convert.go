@@ -44,6 +44,7 @@ type Result struct {
 	Format Format            `json:"format"`
 	App    *spec.Application `json:"-"`
 	Fields []Field           `json:"fields"`
+	Builds []Build           `json:"builds,omitempty"` // images that have to be there before it runs
 
 	sources []source // that the fields may be in
 }
@@ -166,7 +167,7 @@ func isText(word string) bool {
 // saysMore reports whether an empty mapping under a name is not the same as none.
 func saysMore(name string) bool {
 	switch name {
-	case "preStop",
+	case "postStart", "preStop",
 		"egress", "local", "empty", "canary", "snapshots", "job", "wasm", "machine", "addresses", "startup", "readiness", "liveness",
 		"contention":
 		return true

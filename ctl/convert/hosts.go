@@ -28,18 +28,40 @@ func (conv *compose) hostNames(from *fields, svc *spec.ServiceSpec) {
 		}
 		from.kept("hostname", "hostname; others do not find it by that, as in Docker")
 	}
-	for i, line := range from.texts("extra_hosts", "") {
+	from.extraHosts(svc)
+}
+
+// extraHosts takes names that a container of Docker finds in its hosts file: name:address or name=address.
+func (f *fields) extraHosts(svc *spec.ServiceSpec) {
+	for i, line := range f.texts("extra_hosts", "") {
 		at := fmt.Sprintf("extra_hosts[%d]", i)
 		name, address, ok := strings.Cut(line, "=")
 		if !ok {
 			name, address, _ = strings.Cut(line, ":")
 		}
 		if address == "host-gateway" {
-			from.approx(at, "left out: instances do not reach services of their worker's own; have %s be a service, or an address outside",
+			f.approx(at, "left out: instances do not reach services of their worker's own; have %s be a service, or an address outside",
 				name)
 			continue
 		}
-		from.host(at, strings.Trim(address, "[]"), []string{name}, svc)
+		f.host(at, strings.Trim(address, "[]"), []string{name}, svc)
+	}
+}
+
+// called takes what a group or a task of Nomad calls itself. The containers of an instance have one name.
+func (conv *nomad) called(from *fields, svc *spec.ServiceSpec) {
+	text := from.text("hostname", "")
+	if text == "" {
+		return
+	}
+	switch name := strings.ToLower(conv.known(from, "hostname", text)); {
+	case spec.CheckHost(name) != nil || strings.HasPrefix(name, "*") || len(name) > spec.MaxHostname:
+		from.refuse("hostname", "%q is not a host name", name)
+	case svc.Hostname != "" && svc.Hostname != name:
+		from.refuse("hostname", "the containers of an instance have one name, %s here", svc.Hostname)
+	default:
+		svc.Hostname = name
+		from.kept("hostname", "hostname; others do not find it by that")
 	}
 }
 

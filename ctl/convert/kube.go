@@ -43,6 +43,7 @@ type object struct {
 	kind, name string
 	meta       *fields
 	used       bool              // by a workload
+	remote     string            // of a claim: the PersistentVolume on NFS that it is bound to
 	labels     map[string]string // of the service that it became, or that it leads to
 }
 

@@ -19,6 +19,8 @@ type kubeUse struct {
 	files   map[string]kubeFile // or files of ConfigMaps, by their path in it
 	secrets []spec.SecretUse    // and of Secrets
 	mounted bool
+
+	readOnly bool // it is, whatever a mount says
 }
 
 // kubeFile is a file of a ConfigMap.
@@ -51,7 +53,7 @@ func (it *pod) volumes() {
 
 // kubeVolumeRefusals is a table: why a volume cannot be had.
 var kubeVolumeRefusals = map[string]string{
-	"nfs": "have the worker mount it, and write hostPath", "csi": "volumes are directories of workers",
+	"csi":         "volumes are directories of workers",
 	"downwardAPI": "what is known of an instance is in its environment", "image": "volumes are directories of workers",
 }
 
@@ -84,6 +86,11 @@ func (it *pod) source(from *fields, use *kubeUse) {
 		host.without("type", "left out: it must be there")
 		host.nothingLike(nil)
 		use.volume = &spec.Volume{Host: &spec.HostVolume{Path: strings.TrimSuffix(file, "/")}}
+	}
+	if from.has("nfs") {
+		if volume, readOnly := from.nfs(from); volume != nil {
+			use.volume, use.readOnly = &spec.Volume{Host: volume}, readOnly
+		}
 	}
 	if claim := from.sub("persistentVolumeClaim"); claim.m != nil {
 		it.claimUse(claim, use)
@@ -131,6 +138,19 @@ var kubeDisks = []string{"gcePersistentDisk", "awsElasticBlockStore", "azureDisk
 // persistent takes a PersistentVolume. The claim that it is for gets a directory of its worker.
 func (conv *kube) persistent(obj *object) {
 	from := obj.sub("spec")
+	if from.has("nfs") {
+		volume, _ := from.nfs(obj.fields)
+		from.leave(map[string]string{"mountOptions": "left out: they are for whoever mounts it", "capacity": "left out: it is the server's",
+			"accessModes": "left out: every instance may mount it", "claimRef": "left out: the claim has it",
+			"storageClassName": "left out: the operator mounts it", "volumeMode": "left out: it is a directory",
+			"persistentVolumeReclaimPolicy": "left out: nothing here deletes what is on the server",
+			"nodeAffinity":                  "left out: placement.labels choose workers"})
+		from.nothingLike(nil)
+		if volume != nil && !obj.used {
+			obj.approx("", "left out: no claim of a workload of these files names it, by volumeName, or is named by it, by claimRef")
+		}
+		return
+	}
 	for _, kind := range []string{"hostPath", "local"} {
 		if from.has(kind) {
 			obj.approx("", "left out: a claim gets a directory of its worker, which is empty at first; or mount hostPath")
@@ -144,8 +164,12 @@ func (conv *kube) persistent(obj *object) {
 func (it *pod) claimUse(claim *fields, use *kubeUse) {
 	svc := &it.load.svc
 	name := claim.text("claimName", "")
-	claim.take("readOnly")
+	readOnly := claim.flag("readOnly", "")
 	claim.nothingLike(nil)
+	if it.claimOnNetwork(claim, name, use) {
+		use.readOnly = use.readOnly || readOnly
+		return
+	}
 	use.volume = &spec.Volume{Local: &spec.LocalVolume{}}
 	switch replicas := svc.Replicas; {
 	case svc.Mode != "":
@@ -163,6 +187,40 @@ func (it *pod) claimUse(claim *fields, use *kubeUse) {
 		use.volume.Local = kubeSize(obj.m)
 		claim.approx("", "volumes: local, empty at first; it stays on its worker")
 	}
+}
+
+// bound gives the PersistentVolume on NFS that a claim is bound to by name; nil: there is none.
+func (conv *kube) bound(claim *object) *object {
+	of, _ := claim.m["spec"].(map[string]any)
+	for _, obj := range conv.objects["PersistentVolume"] {
+		body, _ := obj.m["spec"].(map[string]any)
+		if _, is := body["nfs"].(map[string]any); is && (textAt(of, "volumeName") == obj.name || textAt(body, "claimRef", "name") == claim.name) {
+			return obj
+		}
+	}
+	return nil
+}
+
+// claimOnNetwork takes a claim that is bound to a volume on NFS, which any number of workloads and replicas may mount.
+func (it *pod) claimOnNetwork(claim *fields, name string, use *kubeUse) bool {
+	obj := it.find("PersistentVolumeClaim", name)
+	if obj == nil {
+		return false
+	}
+	persistent := it.bound(obj)
+	if persistent == nil {
+		return false
+	}
+	body, _ := persistent.m["spec"].(map[string]any)
+	remote, _ := body["nfs"].(map[string]any)
+	volume, ok := networkVolume(textAt(remote, "server"), textAt(remote, "path"))
+	if !ok {
+		return false // the PersistentVolume says so
+	}
+	obj.used, obj.remote, persistent.used = true, persistent.name, true
+	use.volume, use.readOnly = &spec.Volume{Host: volume}, remote["readOnly"] == true
+	claim.kept("", "volumes: host, as PersistentVolume %s", persistent.name)
+	return true
 }
 
 // kubeSize gives a volume of the size that a claim asks for.
@@ -222,6 +280,12 @@ func (conv *kube) claimed(claim *fields) *spec.LocalVolume {
 // claim takes a PersistentVolumeClaim. The workload that uses it has its volume by now.
 func (conv *kube) claim(obj *object) {
 	users := conv.claims[obj.name]
+	if obj.remote != "" {
+		obj.kept("", "volumes: host, as PersistentVolume %s", obj.remote)
+		obj.fields.take("spec") // it only says which volume is meant
+		obj.fields.take("status")
+		return
+	}
 	conv.claimed(obj.fields)
 	switch {
 	case len(users) > 1:
@@ -355,7 +419,7 @@ func (it *pod) mount(mount *fields, use *kubeUse, at, below string, readOnly boo
 			svc.Volumes = append(svc.Volumes, volume)
 		}
 		part := mount.part("subPath", below)
-		out.Mounts = append(out.Mounts, spec.Mount{Volume: volume.Name, Path: at, SubPath: part, ReadOnly: readOnly})
+		out.Mounts = append(out.Mounts, spec.Mount{Volume: volume.Name, Path: at, SubPath: part, ReadOnly: readOnly || use.readOnly})
 		return
 	}
 	if len(use.secrets) > 0 && below != "" && len(use.files) == 0 {

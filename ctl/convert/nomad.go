@@ -263,7 +263,7 @@ func (conv *nomad) network(from *fields, svc *spec.ServiceSpec) {
 		from.refuse("mode", "an instance has the overlay")
 	}
 	from.without("mbits", "left out: write resources.bandwidthOut")
-	from.without("hostname", "left out: a container's is the name of its instance")
+	conv.called(from, svc)
 	for _, port := range from.each("port") {
 		name := label(port)
 		static, to := port.number("static", ""), port.number("to", "")

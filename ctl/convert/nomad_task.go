@@ -34,7 +34,10 @@ func (conv *nomad) task(from *fields, svc *spec.ServiceSpec, main bool) {
 		}
 		container.Env[name] = conv.known(environment, name, environment.text(name, "env"))
 	}
-	conv.config(block(from, "config"), container)
+	config := block(from, "config")
+	conv.called(config, svc)
+	config.extraHosts(svc)
+	conv.config(config, container)
 	conv.resources(block(from, "resources"), resources)
 	for _, template := range from.each("template") {
 		conv.template(template, svc, container)
@@ -120,14 +123,14 @@ func (conv *nomad) config(from *fields, out *spec.Container) {
 	}
 	from.leave(map[string]string{
 		"force_pull": "left out: a tag is looked up when the manifest is applied", "auth_soft_fail": "left out",
-		"labels": "left out: nothing here reads them", "hostname": "left out: a container's is the name of its instance",
+		"labels":  "left out: nothing here reads them",
 		"logging": "left out: Skerry keeps the output", "init": "left out: the program is the first process",
 		"image_pull_timeout": "left out: an image may take as long as it needs", "interactive": "left out: the program has no input",
 	})
 	from.nothingLike(map[string]string{
 		"auth": "the operator gives credentials for registries: --registry-config", "network_mode": "an instance has a network of its own",
 		"volumes": "write volumes and mounts", "mount": "write volumes and mounts", "mounts": "write volumes and mounts",
-		"devices": "devices are asked for by their class: devices: [{cdi: ...}]", "extra_hosts": "names are those of services",
+		"devices":  "devices are asked for by their class: devices: [{cdi: ...}]",
 		"shm_size": "mount a volume {empty: {memory: true, size: ...}} at /dev/shm",
 	})
 }

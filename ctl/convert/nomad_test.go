@@ -162,3 +162,32 @@ func FuzzNomad(f *testing.F) {
 		}
 	})
 }
+
+// The containers of an instance have one name; a second one is refused, as is what is none.
+func TestNomadHostname(t *testing.T) {
+	for name, c := range map[string]struct{ network, task, want, refused string }{
+		"of the network": {network: "www", want: "www"},
+		"of a task":      {task: "WWW.example", want: "www.example"},
+		"twice the same": {network: "www", task: "www", want: "www"},
+		"two":            {network: "www", task: "api", want: "www", refused: "one name"},
+		"no name":        {task: "a_b", refused: "is not a host name"},
+		"a variable":     {task: "${attr.unique.hostname}", refused: "is not known before it runs"},
+	} {
+		file := fmt.Sprintf("job \"it\" {\ngroup \"g\" {\nnetwork {\nhostname = %q\n}\ntask \"t\" {\ndriver = \"docker\"\n"+
+			"config {\nimage = \"x\"\nhostname = %q\n}\n}\n}\n}\n", c.network, c.task)
+		result, err := Nomad([]byte(file), Options{})
+		if result == nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		refused := ""
+		for _, f := range result.Fields {
+			if f.Verdict == Refused {
+				refused += f.Note
+			}
+		}
+		if got := result.App.Spec.Services[0].Hostname; c.refused == "" && got != c.want || !strings.Contains(refused, c.refused) ||
+			c.refused == "" && refused != "" {
+			t.Errorf("%s: the name is %q, and refused is %q; expected %q and %q", name, got, refused, c.want, c.refused)
+		}
+	}
+}

@@ -66,6 +66,7 @@ type container struct {
 	Old     []json.RawMessage `json:"old,omitempty"`  // the attempt before, whose log is kept
 	// Limits is the revision of which it has the limits; empty: that of the instance, unsure: one of two.
 	Limits  string `json:"limits,omitempty"`
+	Hook    bool   `json:"hook,omitempty"` // its postStart has yet to be done
 	start   bool   // StartContainer is under way
 	stop    bool   // StopContainer is under way
 	retryAt time.Time
@@ -99,7 +100,7 @@ func (i *inst) start(name string, fx *wire.Effects) {
 		k.Handle = nil
 	}
 	k.Attempt++
-	k.start, k.stop, k.Limits = true, false, i.A.Revision
+	k.start, k.stop, k.Limits, k.Hook = true, false, i.A.Revision, false
 	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
 }
 
@@ -109,6 +110,25 @@ func (i *inst) stop(name string, fx *wire.Effects) {
 	k.stop = true
 	fx.Actions = append(fx.Actions, StopContainer{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Grace: graceOf(i),
 		PreStop: spec.HookOf(&i.A.Spec, name), Address: i.Address})
+}
+
+// postStart has done what is to be done once a container runs, and reports whether there is something: until it is done, an instance is
+// not ready, and nothing of it is probed. An agent that was started anew in the meantime begins anew with it.
+func (i *inst) postStart(name string, fx *wire.Effects) bool {
+	k := i.Containers[name]
+	if k == nil || !k.Running || !k.Hook {
+		return false
+	}
+	hook := spec.PostStartOf(&i.A.Spec, name)
+	if hook == nil {
+		k.Hook = false
+		return false
+	}
+	if name == spec.MainContainer {
+		i.Reason = "postStart is not done yet"
+	}
+	fx.Actions = append(fx.Actions, RunHook{ID: i.A.ID, Name: name, Attempt: k.Attempt, Handle: k.Handle, Hook: *hook, Address: i.Address})
+	return true
 }
 
 func (i *inst) isInit(name string) bool {

@@ -193,7 +193,7 @@ func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) 
 		}
 	}
 	for _, s := range instance.A.Spec.Sidecars {
-		if k := instance.container(s.Name); k.start && k.Crashes == 0 {
+		if k := instance.container(s.Name); (k.start || k.Running && k.Hook) && k.Crashes == 0 {
 			return // main waits until each was started once
 		}
 	}
@@ -232,15 +232,20 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 		life.ledger.save(instance, fx)
 		return
 	}
+	restored := m.Name == spec.MainContainer && (instance.Resume || instance.fromCheckpoint()) // it was done before that was written
+	ctr.Hook = !restored && spec.PostStartOf(&instance.A.Spec, m.Name) != nil
 	if m.Name == spec.MainContainer {
 		instance.State, instance.Phase, instance.StartedAt, instance.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
 		instance.restarting, instance.Resume, instance.recipient = false, false, ""
 		instance.Restart = max(instance.Restart, instance.A.Restart)
-		instance.probe(fx)
+		if !instance.postStart(m.Name, fx) {
+			instance.probe(fx)
+		}
 		life.setLimits(now, instance, fx)
 		life.ledger.save(instance, fx)
 		return
 	}
+	instance.postStart(m.Name, fx)
 	life.setLimits(now, instance, fx)
 	if !instance.isInit(m.Name) {
 		ctr.Since = m.At
@@ -249,6 +254,31 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 		}
 	}
 	life.proceed(now, instance, fx)
+}
+
+// hookDone goes on with a container whose postStart is done. One whose failed is ended; what follows is decided when it has exited.
+func (life *lifecycle) hookDone(now time.Time, instance *inst, msg HookDone, fx *wire.Effects) {
+	ctr := instance.Containers[msg.Name]
+	if ctr == nil || ctr.Attempt != msg.Attempt || !ctr.Running || !ctr.Hook || ctr.stop || instance.Ending || instance.halted() {
+		return
+	}
+	main := msg.Name == spec.MainContainer
+	switch {
+	case msg.Err != "":
+		why := "postStart of container " + msg.Name + " failed: " + msg.Err
+		life.ledger.event(now, instance, wire.EventWarning, "PostStartFailed", why, fx)
+		if main {
+			instance.Reason, instance.Unhealthy = why, true
+		}
+		instance.stop(msg.Name, fx)
+	case main:
+		ctr.Hook, instance.Reason = false, ""
+		instance.probe(fx)
+	default:
+		ctr.Hook = false
+		life.proceed(now, instance, fx)
+	}
+	life.ledger.save(instance, fx)
 }
 
 func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects) {

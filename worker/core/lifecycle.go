@@ -31,6 +31,10 @@ func (life *lifecycle) take(now time.Time, msg any, fx *wire.Effects) {
 		if i := life.ledger.insts[m.ID]; i != nil {
 			life.started(now, i, m, fx)
 		}
+	case HookDone:
+		if i := life.ledger.insts[m.ID]; i != nil {
+			life.hookDone(now, i, m, fx)
+		}
 	case Exited:
 		if i := life.ledger.insts[m.ID]; i != nil {
 			life.exited(now, i, m, fx)

@@ -65,6 +65,13 @@ type (
 		Err       string
 		Permanent bool
 	}
+	// HookDone answers RunHook.
+	HookDone struct {
+		ID      skerry.InstanceID
+		Name    string
+		Attempt int
+		Err     string // empty: done
+	}
 	// Exited tells the end of a container, whether asked for or not.
 	Exited struct {
 		ID      skerry.InstanceID
@@ -149,6 +156,15 @@ type (
 		Grace   time.Duration
 		PreStop *spec.Hook // nil: nothing is done before
 		Address string     // of the instance
+	}
+	// RunHook does what is to be done once a container runs -> HookDone, unless the container ends before.
+	RunHook struct {
+		ID      skerry.InstanceID
+		Name    string
+		Attempt int
+		Handle  json.RawMessage
+		Hook    spec.Hook
+		Address string // of the instance
 	}
 	// Watch waits for the end of a container that was found running -> Exited.
 	Watch struct {

@@ -105,10 +105,16 @@ func unwritten(i *inst, t Task) bool {
 
 // resume goes on with an instance of which something still runs. A running main container is not touched.
 func (life *lifecycle) resume(now time.Time, instance *inst, fx *wire.Effects) {
+	for _, s := range instance.A.Spec.Sidecars {
+		instance.postStart(s.Name, fx)
+	}
 	if instance.main().Running {
 		instance.State, instance.Phase = skerry.Running, skerry.PhaseRunning
 		if instance.A.Restart > instance.Restart {
 			life.restartNow(now, instance, "restart was asked for", fx) // the agent ended before it was done
+			return
+		}
+		if instance.postStart(spec.MainContainer, fx) {
 			return
 		}
 		if !instance.Ready {

@@ -111,6 +111,7 @@ const order: Group[] = [
       "tty",
       "stopSignal",
       "terminationGrace",
+      "postStart",
       "preStop",
       "hostname",
       "ulimits",

@@ -55,7 +55,9 @@ job "shop" {
     task "server" {
       driver = "docker"
       config {
-        image   = "example/web:2"
+        image       = "example/web:2"
+        hostname    = "www.example"
+        extra_hosts = ["lighthouse:203.0.113.5"]
         command = "serve"
         args    = ["--port", "${NOMAD_PORT_http}", "--config=${NOMAD_TASK_DIR}/web.conf"]
         ports   = ["http"]

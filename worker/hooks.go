@@ -33,7 +33,8 @@ func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle 
 			cancel()
 		}
 	}()
-	if err = doHook(hook, server, stop); err != nil {
+	if err = doHook(hook, server, stop.PreStop, core.ProbeOn{A: spec.Assignment{ID: stop.ID}, Address: stop.Address,
+		Handle: stop.Handle}); err != nil {
 		select {
 		case <-ended:
 		case <-hook.Done():
@@ -53,9 +54,39 @@ func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle 
 	return max(0, stop.Grace-time.Since(begin)), err
 }
 
-func doHook(ctx context.Context, server *Server, stop core.StopContainer) error {
-	at := core.ProbeOn{A: spec.Assignment{ID: stop.ID}, Address: stop.Address, Handle: stop.Handle}
-	switch hook := stop.PreStop; {
+// postStart does what is to be done once a container runs. told is false where the container, and with it the hook, ended before, or the
+// agent does: then nothing is told of it.
+func postStart(ctx context.Context, server *Server, run core.RunHook) (done core.HookDone, told bool) {
+	done = core.HookDone{ID: run.ID, Name: run.Name, Attempt: run.Attempt}
+	driver, handle, err := server.runtimes.of(run.Handle)
+	if err != nil {
+		done.Err = err.Error()
+		return done, true
+	}
+	hook, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := driver.Wait(hook, handle); err == nil {
+			cancel()
+		}
+	}()
+	err = doHook(hook, server, &run.Hook, core.ProbeOn{A: spec.Assignment{ID: run.ID}, Address: run.Address, Handle: run.Handle})
+	if err != nil {
+		done.Err = err.Error()
+		select {
+		case <-ended:
+		case <-time.After(lateEnd):
+		}
+	}
+	told = hook.Err() == nil
+	cancel()
+	<-ended
+	return done, told
+}
+
+func doHook(ctx context.Context, server *Server, hook *spec.Hook, at core.ProbeOn) error {
+	switch {
 	case hook.Exec != nil:
 		return server.prober.probeExec(ctx, hook.Exec, at)
 	case hook.HTTP != nil:

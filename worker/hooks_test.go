@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,11 +105,12 @@ func TestHooksTakeFromTheGrace(t *testing.T) {
 	}
 	d := &hooked{}
 	stop := core.StopContainer{PreStop: run, Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})}
-	if err := doHook(t.Context(), serverWith(map[string]runtime.Driver{"oci": d}), stop); err != nil || d.apart {
+	server := serverWith(map[string]runtime.Driver{"oci": d})
+	if err := doHook(t.Context(), server, run, core.ProbeOn{Handle: stop.Handle}); err != nil || d.apart {
 		// Drivers copy each from a goroutine of its own, and what a program says is kept in one buffer.
 		t.Errorf("%v; two are written to at once: %v", err, d.apart)
 	}
-	if err := doHook(t.Context(), serverWith(nil), core.StopContainer{PreStop: run}); err == nil || errors.Is(err, context.Canceled) {
+	if err := doHook(t.Context(), serverWith(nil), run, core.ProbeOn{}); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a container that cannot be found: %v", err)
 	}
 }
@@ -131,6 +133,36 @@ func TestHookOfAnAgentThatEnds(t *testing.T) {
 					PreStop: &spec.Hook{Exec: &spec.ExecProbe{Command: []string{"bye"}}}})
 				if want := map[bool][]time.Duration{false: {25 * time.Second}}[cut]; !slices.Equal(d.asked, want) {
 					t.Errorf("it was asked to end within %v, want %v", d.asked, want)
+				}
+			})
+		})
+	}
+}
+
+// What is done after the start is told of, unless the container, and with it the hook, ends before.
+func TestPostStart(t *testing.T) {
+	run := spec.Hook{Exec: &spec.ExecProbe{Command: []string{"warm"}}}
+	for name, c := range map[string]struct {
+		takes, end time.Duration
+		code       int
+		want       string // "" for done, "-" where nothing is told
+	}{
+		"done":         {time.Second, 0, 0, ""},
+		"failed":       {time.Second, 0, 7, "status 7"},
+		"it ends":      {time.Minute, 4 * time.Second, 0, "-"},
+		"it goes with": {4 * time.Second, 4100 * time.Millisecond, 137, "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{})}
+				s := serverWith(map[string]runtime.Driver{"oci": d})
+				if c.end > 0 {
+					time.AfterFunc(c.end, func() { close(d.ends) })
+				}
+				done, told := postStart(t.Context(), s, core.RunHook{ID: "a", Name: "main", Attempt: 3, Hook: run,
+					Handle: encode(runtime.Handle{ID: "a.main.1", Driver: "oci"})})
+				if told == (c.want == "-") || told && (!strings.Contains(done.Err, c.want) || (done.Err == "") != (c.want == "") || done.Attempt != 3) {
+					t.Errorf("told %t: %+v, expected %q", told, done, c.want)
 				}
 			})
 		})

@@ -1,0 +1,158 @@
+//go:build linux
+
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/spec"
+)
+
+const someMounts = `22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:26 / /srv/nfs/nas/data rw,relatime shared:9 - nfs4 nas:/data rw,vers=4.2,soft,addr=10.0.0.2
+31 22 0:27 / /srv/with\040space rw - nfs nas:/x rw
+32 30 0:28 / /srv/nfs/nas/data/local rw - ext4 /dev/vdb rw
+33 22 0:29 / /srv/covered rw - nfs4 nas:/y rw
+34 33 0:30 / /srv/covered rw - tmpfs tmpfs rw
+35 22 0:31 / /srv/auto rw - autofs systemd-1 rw
+36 22 0:32 / /srv/share rw - cifs //nas/share rw
+garbage
+`
+
+// A volume is found on the network file system that it asks for, and never on what is mounted above, below or over it.
+func TestOnFileSystem(t *testing.T) {
+	for _, c := range []struct{ path, kind, have string }{
+		{"/srv/nfs/nas/data", "nfs", ""},
+		{"/srv/nfs/nas/data/deep/er", "nfs", ""},
+		{"/srv/with space", "nfs", ""},
+		{"/srv/share", "smb", ""},
+		{"/srv/nfs/nas/data", "smb", "nfs4"},
+		{"/srv/nfs/nas/data/local/x", "nfs", "ext4"},
+		{"/srv/nfs/nas/database", "nfs", "ext4"},
+		{"/srv/covered", "nfs", "tmpfs"},
+		{"/srv/auto", "nfs", "autofs"},
+		{"/", "nfs", "ext4"},
+	} {
+		err := onFileSystem(someMounts, &spec.HostVolume{Path: c.path, FileSystem: c.kind})
+		var missing *notMounted
+		if (err == nil) != (c.have == "") || err != nil && (!errors.As(err, &missing) || missing.have != c.have) {
+			t.Errorf("%s on %s: %v, expected it on %q", c.path, c.kind, err, c.have)
+		}
+	}
+}
+
+func FuzzOnFileSystem(f *testing.F) {
+	f.Add(someMounts, "/srv/nfs/nas/data")
+	f.Add("1 2 3:4 / / - nfs\n", "/")
+	f.Fuzz(func(t *testing.T, mounts, path string) {
+		err := onFileSystem(mounts, &spec.HostVolume{Path: path, FileSystem: "nfs"})
+		var missing *notMounted
+		if err != nil && !errors.As(err, &missing) {
+			t.Errorf("%q in %q: %v is not of a mount that is missing", path, mounts, err)
+		}
+	})
+}
+
+// hangingServer mounts a file system of the network whose server takes requests and never answers. asked is closed with the first one.
+func hangingServer(t *testing.T, dir string) (asked chan struct{}) {
+	t.Helper()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(&testenv.Unsupported{What: "file systems in user space", Why: err.Error()})
+	}
+	if err := unix.Mount("nas:/volume", dir, "fuse.glusterfs", 0, fmt.Sprintf(
+		"fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())); err != nil {
+		fuse.Close()
+		t.Skip(&testenv.Unsupported{What: "file systems in user space", Why: err.Error()})
+	}
+	asked = make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		request := make([]byte, 1<<17)
+		for n := 0; ; n++ {
+			if _, err := unix.Read(int(fuse.Fd()), request); err != nil {
+				return // it was unmounted
+			}
+			switch n {
+			case 0: // the greeting: without an answer nothing else is asked
+				answer := make([]byte, 80)
+				binary.NativeEndian.PutUint32(answer, uint32(len(answer)))
+				copy(answer[8:16], request[8:16])
+				binary.NativeEndian.PutUint32(answer[16:], 7) // FUSE 7.31
+				binary.NativeEndian.PutUint32(answer[20:], 31)
+				binary.NativeEndian.PutUint32(answer[36:], 4096) // of a write
+				if _, err := unix.Write(int(fuse.Fd()), answer); err != nil {
+					return
+				}
+			case 1:
+				close(asked)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+		<-done
+		fuse.Close()
+	})
+	return asked
+}
+
+// A server that hangs holds up nobody but the instance that asks it, and that one not for ever.
+func TestHangingServer(t *testing.T) {
+	base := t.TempDir()
+	at := filepath.Join(base, "volume")
+	if err := os.Mkdir(at, 0o755); err != nil {
+		t.Fatalf("make the mount point: %v", err)
+	}
+	asked := hangingServer(t, at)
+	s := &Server{places: places{filepath.Join(base, "worker")}}
+	volume := spec.Volume{Name: "v", Host: &spec.HostVolume{Path: at, FileSystem: "glusterfs"}}
+	for level, a := range map[spec.SecurityLevel]*spec.Assignment{
+		spec.LevelPrivileged: {ID: "web-1", Level: spec.LevelPrivileged},
+		spec.LevelRestricted: {ID: "web-2", Level: spec.LevelRestricted, HostPaths: []spec.HostPath{{Path: at, Writable: true}}},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.makeVolume(ctx, a, &volume) }()
+		<-asked
+		if cancel(); !errors.Is(<-done, context.Canceled) {
+			t.Errorf("%s: an instance that waited for the server does not end when it is told to", level)
+		}
+		if err := s.makeVolume(t.Context(), a, &spec.Volume{Name: "other", Empty: &spec.EmptyVolume{}}); err != nil {
+			t.Errorf("%s: another volume: %v", level, err)
+		}
+	}
+	var late *noAnswer
+	if err := within(t.Context(), time.Millisecond, volume.Host, func() error {
+		_, err := os.Stat(at)
+		return err
+	}); !errors.As(err, &late) {
+		t.Errorf("the patience is over: %v, expected that the server does not answer", err)
+	}
+}
+
+// Where the file system is not mounted, the instance waits, and writes to no disk of the worker's own.
+func TestNetworkVolumeIsNotMounted(t *testing.T) {
+	base := t.TempDir()
+	s := &Server{places: places{filepath.Join(base, "worker")}}
+	a := &spec.Assignment{ID: "web-1", Level: spec.LevelPrivileged}
+	err := s.makeVolume(t.Context(), a, &spec.Volume{Name: "v", Host: &spec.HostVolume{Path: base, FileSystem: "nfs"}})
+	var missing *notMounted
+	var never impossible
+	if !errors.As(err, &missing) || errors.As(err, &never) {
+		t.Errorf("%v, expected that it is not mounted, and may be later", err)
+	}
+}
