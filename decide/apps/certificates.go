@@ -64,6 +64,9 @@ func (cs *certificates) put(now time.Time, m PutCertificate) (any, wire.Effects,
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, spec.MaxCertificate).WithHint("omit certificates that do not belong to the chain")
 	}
 	k := certKey{m.Org, m.Name}
+	if spec.IngressTLS(m.Name) == spec.TLSACME && cs.certs[k] == nil { // one that is older than the word may be renewed
+		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
+	}
 	if cs.certs[k] == nil && len(cs.Certificates(m.Org)) >= maxCertificates {
 		return nil, fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d certificates", m.Org, maxCertificates).WithHint("delete some that no manifest names")
 	}
@@ -132,7 +135,7 @@ func (cs *certificates) Certificates(org string) []view.CertificateView {
 func namedBy(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		for _, g := range a.Manifest.Spec.Services[i].Ingress {
-			if g.TLS != "" && g.TLS != spec.TLSOff && g.TLS != spec.TLSSelf {
+			if g.TLS.Named() {
 				out = append(out, string(g.TLS))
 			}
 		}
