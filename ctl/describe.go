@@ -161,8 +161,30 @@ func ingressText(g *view.IngressView) string {
 	if len(g.At) > 0 {
 		out += " at " + strings.Join(g.At, ", ")
 	}
+	if g.Certificate != nil {
+		out += "; " + certificateText(g.Certificate)
+	}
 	if len(g.Problems) > 0 {
 		out += "; " + strings.Join(g.Problems, "; ")
+	}
+	return out
+}
+
+// certificateText says how far the certificate of a host is.
+func certificateText(c *view.PublicCertificate) string {
+	var out string
+	switch c.State {
+	case view.CertificateValid:
+		out = "certificate valid until " + c.NotAfter.Local().Format(time.DateTime)
+	case view.CertificateOrdering:
+		out = "no certificate yet, it is being ordered"
+	case view.CertificateRefused:
+		out = "no certificate"
+	default:
+		out = "no certificate yet"
+	}
+	if c.Reason != "" {
+		out += " (" + c.Reason + ")"
 	}
 	return out
 }

@@ -163,8 +163,8 @@ const (
 // IngressTLS says what an ingress does about encryption. YAML reads the word off as false, so this does too.
 type IngressTLS string
 
-// Named reports whether it is the name of an uploaded certificate. Acme is one, too, where a certificate of that name is older than the word.
-func (t IngressTLS) Named() bool { return t != "" && t != TLSOff && t != TLSSelf }
+// Named reports whether it is the name of an uploaded certificate.
+func (t IngressTLS) Named() bool { return t != "" && t != TLSOff && t != TLSSelf && t != TLSACME }
 
 // UnmarshalJSON reads a text, or false for off.
 func (t *IngressTLS) UnmarshalJSON(data []byte) error {

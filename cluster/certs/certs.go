@@ -159,8 +159,7 @@ func (c *Certs) SetWants(list []Want) bool {
 		}
 		wants[w.Host] = w
 		if count[w.Org]++; count[w.Org] > c.policy.HostsPerOrg {
-			refused[w.Host] = &Refusal{fmt.Sprintf("organisation %s has certificates for %d hosts, as many as the site allows", w.Org,
-				c.policy.HostsPerOrg), "remove a host, or ask the operator of the site, who sets --acme-hosts"}
+			refused[w.Host] = TooMany(w.Org, c.policy.HostsPerOrg)
 		}
 	}
 	for name, w := range wants {
@@ -178,7 +177,13 @@ func (c *Certs) SetWants(list []Want) bool {
 	return !same
 }
 
-// Wanted counts the hosts of an organisation that applications ask certificates for, without those of one application.
+// Want gives a host that an application asks a certificate for, or nil.
+func (c *Certs) Want(host string) *Want { return c.wants[host] }
+
+// Busy reports whether an order is under way.
+func (c *Certs) Busy() bool { return len(c.running) > 0 }
+
+// Wanted lists the hosts of an organisation that applications ask certificates for, without those of one application.
 func (c *Certs) Wanted(org string, without skerry.AppKey) map[string]bool {
 	out := map[string]bool{}
 	for _, w := range c.wants {
@@ -229,9 +234,7 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 			c.hosts[w.Host] = h
 			delete(c.live, w.Host)
 		}
-		kinds, _ := c.policy.Kinds(w.Host, w.Ports)
-		turn := (h.Failed + h.Stopped) % len(kinds) // what failed once by one challenge may succeed by another
-		orders = append(orders, Order{w.Host, w.Org, slices.Concat(kinds[turn:], kinds[:turn])})
+		orders = append(orders, Order{w.Host, w.Org, c.kinds(w)})
 		h.Tried, h.UnderWay = append(h.Tried, now), true
 		c.running[w.Host] = &running{}
 		writes = append(writes, h.write())
@@ -242,7 +245,7 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 
 // queue lists the hosts whose order is due: renewals first, those that end soonest at the head, then who came first.
 func (c *Certs) queue(now time.Time) (out []*Want) {
-	if c.held != "" || c.policy.Directory == "" {
+	if c.policy.Directory == "" {
 		return nil
 	}
 	for name, w := range c.wants {
@@ -257,7 +260,9 @@ func (c *Certs) queue(now time.Time) (out []*Want) {
 			c.wake(at)
 			continue
 		}
-		out = append(out, w)
+		if c.held == "" || c.kinds(w)[0] == DNS01 {
+			out = append(out, w)
+		}
 	}
 	ends := func(w *Want) time.Time {
 		if h := c.hosts[w.Host]; h != nil && h.Org == w.Org && now.Before(h.NotAfter) {
@@ -269,6 +274,16 @@ func (c *Certs) queue(now time.Time) (out []*Want) {
 		return cmp.Or(ends(a).Compare(ends(b)), cmp.Compare(a.Order, b.Order), strings.Compare(a.Host, b.Host))
 	})
 	return out
+}
+
+// kinds gives the challenges for the next order of a host that is not refused: what failed once by one may succeed by another.
+func (c *Certs) kinds(w *Want) []Kind {
+	kinds, _ := c.policy.Kinds(w.Host, w.Ports)
+	turn := 0
+	if h := c.hosts[w.Host]; h != nil && h.Org == w.Org {
+		turn = (h.Failed + h.Stopped) % len(kinds)
+	}
+	return slices.Concat(kinds[turn:], kinds[:turn])
 }
 
 // renewal is when a certificate is ordered anew; the zero time: at once.

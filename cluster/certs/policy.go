@@ -46,6 +46,12 @@ func (p Policy) withDefaults() Policy {
 // Refusal says why no certificate is ordered for a host, and what can be done about it.
 type Refusal struct{ Text, Hint string }
 
+// TooMany is the refusal of a host beyond the limit of an organisation.
+func TooMany(org string, most int) *Refusal {
+	return &Refusal{fmt.Sprintf("organisation %s has certificates for %d hosts, as many as the site allows", org, most),
+		"remove a host, or ask the operator of the site, who sets --acme-hosts"}
+}
+
 // Kinds gives the challenges by which a host can be proved, best first, or the reason for which no certificate is ordered for it.
 func (p Policy) Kinds(host string, at Ports) ([]Kind, *Refusal) {
 	within := func(domain string) bool { return spec.HostWithin(host, domain) }

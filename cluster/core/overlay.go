@@ -21,6 +21,7 @@ type overlay struct {
 	peers     *network.Peers
 	endpoints *network.Endpoints
 	ingress   *network.Ingress
+	certs     publicCerts
 }
 
 // relink has what workers know of an application worked out again.

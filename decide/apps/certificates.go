@@ -57,16 +57,13 @@ func (cs *certificates) put(now time.Time, m PutCertificate) (any, wire.Effects,
 	if err := skerry.CheckName(m.Name); err != nil {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "name of the certificate: %s", err)
 	}
-	if t := spec.IngressTLS(m.Name); t == spec.TLSOff || t == spec.TLSSelf {
+	if !spec.IngressTLS(m.Name).Named() {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
 	}
 	if n := len(m.CertPEM) + len(m.KeyPEM); n > spec.MaxCertificate {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "certificate and key have %d bytes; at most %d are allowed", n, spec.MaxCertificate).WithHint("omit certificates that do not belong to the chain")
 	}
 	k := certKey{m.Org, m.Name}
-	if spec.IngressTLS(m.Name) == spec.TLSACME && cs.certs[k] == nil { // one that is older than the word may be renewed
-		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
-	}
 	if cs.certs[k] == nil && len(cs.Certificates(m.Org)) >= maxCertificates {
 		return nil, fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d certificates", m.Org, maxCertificates).WithHint("delete some that no manifest names")
 	}

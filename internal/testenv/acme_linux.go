@@ -25,29 +25,38 @@ import (
 // ACME is a certificate authority for tests, with a name server that leads every host to one address.
 type ACME struct {
 	// Set before Start: where the authority looks for answers, as tests have ports of their own, how long its certificates last, how many
-	// nonces in a hundred it does not take, where hosts are, and where authority and name server are.
+	// nonces in a hundred it does not take, where hosts are, and where authority and name server are; Port is the first of four ports that
+	// they take there, 0: any.
 	HTTPPort, TLSPort int
 	Life              time.Duration
 	BadNonces         int
 	Hosts, Address    string
+	Port              int
 
 	URL    string // of the directory
 	CAFile string // signs the authority's own certificate
 	DNS    string // management of the name server, a URL
+	Root   string // where what signs its certificates is fetched, a URL
 
 	t            testing.TB
 	programs     string
 	dir          string
 	addr, manage string
 	config       string
-	names        string
+	dns, names   string
 	cmd          *exec.Cmd
 	ended        chan error
 }
 
-// Open starts both. Pebble and its name server are what scripts/acmeserver/build builds once; root is the way to the repository's top from
-// the package of the test.
+// Open starts both. root is the way to the repository's top from the package of the test.
 func (a *ACME) Open(t testing.TB, root string) {
+	t.Helper()
+	a.Prepare(t, root)
+	a.Serve()
+}
+
+// Prepare builds what scripts/acmeserver/build builds once, Pebble and its name server, and makes the files that they need.
+func (a *ACME) Prepare(t testing.TB, root string) {
 	t.Helper()
 	a.t, a.programs, a.dir = t, buildTool(t, root, "acmeserver"), t.TempDir()
 	def := func(v *string, d string) {
@@ -60,12 +69,8 @@ func (a *ACME) Open(t testing.TB, root string) {
 	if a.Life == 0 {
 		a.Life = 90 * 24 * time.Hour
 	}
-	a.addr, a.manage = a.at(), a.at()
-	dns := a.at()
-	a.names = a.at()
-	serve(t, dns, filepath.Join(a.programs, "pebble-challtestsrv"), nil, "-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "",
-		"-dnsserver", a.names, "-management", dns, "-defaultIPv4", a.Hosts, "-defaultIPv6", "")
-	a.URL, a.DNS, a.CAFile = "https://"+a.addr+"/dir", "http://"+dns, filepath.Join(a.dir, "ca.pem")
+	a.addr, a.manage, a.dns, a.names = a.at(0), a.at(1), a.at(2), a.at(3)
+	a.URL, a.Root, a.DNS, a.CAFile = "https://"+a.addr+"/dir", "https://"+a.manage+"/roots/0", "http://"+a.dns, filepath.Join(a.dir, "ca.pem")
 	key := filepath.Join(a.dir, "key.pem")
 	a.certificate(key)
 	a.config = filepath.Join(a.dir, "pebble.json")
@@ -79,11 +84,21 @@ func (a *ACME) Open(t testing.TB, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Start()
-	t.Cleanup(a.Stop)
 }
 
-func (a *ACME) at() string {
+// Serve starts both until the test ends.
+func (a *ACME) Serve() {
+	a.t.Helper()
+	serve(a.t, a.dns, filepath.Join(a.programs, "pebble-challtestsrv"), nil, "-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "",
+		"-dnsserver", a.names, "-management", a.dns, "-defaultIPv4", a.Hosts, "-defaultIPv6", "")
+	a.Start()
+	a.t.Cleanup(a.Stop)
+}
+
+func (a *ACME) at(i int) string {
+	if a.Port != 0 {
+		return net.JoinHostPort(a.Address, strconv.Itoa(a.Port+i))
+	}
 	l, err := net.Listen("tcp", net.JoinHostPort(a.Address, "0"))
 	if err != nil {
 		a.t.Fatal(err)
@@ -160,7 +175,7 @@ func (a *ACME) Roots() []byte {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(own)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
-	resp, err := client.Get("https://" + a.manage + "/roots/0")
+	resp, err := client.Get(a.Root)
 	if err != nil {
 		a.t.Fatal(err)
 	}
