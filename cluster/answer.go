@@ -46,7 +46,7 @@ const questionsAtOnce = 32
 
 func newAnswerer(ctx context.Context, s *Server, l *loop.Loop) *answerer {
 	a := &answerer{s: s, work: tier.NewWork(ctx), loop: l, busy: make(chan struct{}, questionsAtOnce)}
-	a.certs = newCertifier(a)
+	a.certs = newCertifier(s.opt.ACME, s.opt.Admission.Certificates.Directory, a.work, func(msg any) { l.Post(msg) }, s.opt.Log)
 	if h := s.opt.Plugins; h != nil {
 		a.work.Go(func() {
 			h.Watch(a.work.Ctx, func() { l.Post(core.SetPlugins{List: h.List()}) })

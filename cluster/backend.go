@@ -206,7 +206,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	if s.opt.Admission.Certificates.Directory != "" {
 		c, err := tier.View(ctx, s.Role, func(c *core.Core) (certs.Metrics, error) { return c.CertificateMetrics(), nil })
 		if err == nil {
-			m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Failing: c.Failing, Issued: c.Issued, Failed: c.Failed, Ends: c.Ends}
+			m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Failing: c.Failing, Issued: c.Issued,
+				Failed: c.Failed, Ends: c.Ends}
 		}
 	}
 	m.Write(w)

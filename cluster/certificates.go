@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"skerry.dev/skerry/internal/acmeclient"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/printed"
+	"skerry.dev/skerry/internal/tier"
 )
 
 // ACMEOptions say how the site orders certificates of a public authority. Which ones is the admission policy's affair.
@@ -52,32 +54,36 @@ func newAccountKey() ([]byte, error) {
 
 // certifier carries out the orders of one life for certificates of a public authority.
 type certifier struct {
-	a *answerer
+	opt       ACMEOptions
+	directory string
+	work      *tier.Work
+	post      func(msg any) // to the core
+	log       *slog.Logger
 
 	mu     sync.Mutex
 	client *acmeclient.Client       // made for the first order
 	waits  map[string]chan struct{} // closed when workers answer a challenge, by token
 }
 
-func newCertifier(a *answerer) *certifier {
-	return &certifier{a: a, waits: map[string]chan struct{}{}}
+func newCertifier(opt ACMEOptions, directory string, work *tier.Work, post func(msg any), log *slog.Logger) *certifier {
+	return &certifier{opt: opt, directory: directory, work: work, post: post, log: log, waits: map[string]chan struct{}{}}
 }
 
 // order carries out one order. The core bounds how many there are.
-func (c *certifier) order(q core.OrderCertificate) {
-	c.a.work.Go(func() {
-		done := core.CertificateDone{Result: certs.Result{Host: q.Host, Org: q.Org, Why: "the cluster's orchestrator failed at it"}}
-		defer func() { c.a.loop.Post(done) }()
-		defer panics.Catch(c.a.s.opt.Log, "an order of a certificate")
-		ctx, cancel := context.WithTimeout(c.a.work.Ctx, orderFor)
+func (c *certifier) order(asked core.OrderCertificate) {
+	c.work.Go(func() {
+		done := core.CertificateDone{Result: certs.Result{Host: asked.Host, Org: asked.Org, Why: "the cluster's orchestrator failed at it"}}
+		defer func() { c.post(done) }()
+		defer panics.Catch(c.log, "an order of a certificate")
+		ctx, cancel := context.WithTimeout(c.work.Ctx, orderFor)
 		defer cancel()
-		client, err := c.authority(q.Account)
+		client, err := c.authority(asked.Account)
 		if err == nil {
 			var kinds []string
-			for _, k := range q.Kinds {
+			for _, k := range asked.Kinds {
 				kinds = append(kinds, string(k))
 			}
-			done.CertPEM, done.KeyPEM, err = client.Order(ctx, q.Host, kinds, c)
+			done.CertPEM, done.KeyPEM, err = client.Order(ctx, asked.Host, kinds, c)
 		}
 		done.Why = ""
 		if err != nil {
@@ -108,8 +114,7 @@ func (c *certifier) authority(account []byte) (*acmeclient.Client, error) {
 	if !ok {
 		return nil, errors.New("the key of the site's account at the certificate authority signs nothing")
 	}
-	o := &c.a.s.opt
-	c.client = acmeclient.New(acmeclient.Options{Directory: o.Admission.Certificates.Directory, Email: o.ACME.Email, Roots: o.ACME.Roots, Key: signer})
+	c.client = acmeclient.New(acmeclient.Options{Directory: c.directory, Email: c.opt.Email, Roots: c.opt.Roots, Key: signer})
 	return c.client, nil
 }
 
@@ -148,7 +153,7 @@ func (c *certifier) Present(ctx context.Context, ch *acmeclient.Challenge) error
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, answerFor, errors.New("not all workers with an ingress answer it yet"))
 	defer cancel()
-	c.a.loop.Post(core.ChallengeSet{Host: ch.Answer.Host, Challenge: &ch.Answer})
+	c.post(core.ChallengeSet{Host: ch.Answer.Host, Challenge: &ch.Answer})
 	select {
 	case <-wait:
 		return nil
@@ -160,12 +165,12 @@ func (c *certifier) Present(ctx context.Context, ch *acmeclient.Challenge) error
 // Withdraw implements acmeclient.Answerer.
 func (c *certifier) Withdraw(ch *acmeclient.Challenge) {
 	if ch.Record == "" {
-		c.a.loop.Post(core.ChallengeSet{Host: ch.Answer.Host})
+		c.post(core.ChallengeSet{Host: ch.Answer.Host})
 		return
 	}
 	// Also at the end of this life: nobody else would remove it.
-	if err := c.hook(context.WithoutCancel(c.a.work.Ctx), unsetFor, "unset", ch); err != nil {
-		c.a.s.opt.Log.Warn("remove a DNS record", "name", ch.Record, "err", err)
+	if err := c.hook(context.WithoutCancel(c.work.Ctx), unsetFor, "unset", ch); err != nil {
+		c.log.Warn("remove a DNS record", "name", ch.Record, "err", err)
 	}
 }
 
@@ -173,7 +178,7 @@ func (c *certifier) Withdraw(ch *acmeclient.Challenge) {
 func (c *certifier) hook(ctx context.Context, limit time.Duration, what string, ch *acmeclient.Challenge) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, c.a.s.opt.ACME.Hook, what, ch.Record, ch.Value)
+	cmd := exec.CommandContext(ctx, c.opt.Hook, what, ch.Record, ch.Value)
 	cmd.WaitDelay = time.Second // what it started may keep its output open
 	said := &printed.Head{Max: maxHookSaid}
 	cmd.Stdout, cmd.Stderr = said, said

@@ -17,7 +17,7 @@ import (
 // that does not end.
 func TestDNSHook(t *testing.T) {
 	dir := t.TempDir()
-	for name, x := range map[string]struct{ text, want string }{
+	for name, row := range map[string]struct{ text, want string }{
 		"works":    {`echo "$@" >> ` + dir + `/log`, "<nil>"},
 		"fails":    {`echo out of order >&2; yes | head -c 100000; exit 7`, `the DNS program failed (exit status 7): "out of order\ny`},
 		"not one":  {"", "the DNS program failed (fork/exec"},
@@ -26,20 +26,19 @@ func TestDNSHook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(dir, name)
-			if x.text != "" {
-				if err := os.WriteFile(program, []byte("#!/bin/sh\n"+x.text+"\n"), 0o755); err != nil {
+			if row.text != "" {
+				if err := os.WriteFile(program, []byte("#!/bin/sh\n"+row.text+"\n"), 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s := &Server{opt: ServerOptions{ACME: ACMEOptions{Hook: program}, Log: slog.New(slog.DiscardHandler)}}
-			c := newCertifier(&answerer{s: s})
+			c := newCertifier(ACMEOptions{Hook: program}, "", nil, nil, slog.New(slog.DiscardHandler))
 			limit := time.Minute
 			if name == "hangs" {
 				limit = 100 * time.Millisecond
 			}
 			err := c.hook(context.Background(), limit, "set", &acmeclient.Challenge{Record: "_acme-challenge.example.org", Value: "v a$l"})
-			if got := fmt.Sprint(err); !strings.HasPrefix(got, x.want) || len(got) > 1000 {
-				t.Errorf("hook: got %s, want %s", got, x.want)
+			if got := fmt.Sprint(err); !strings.HasPrefix(got, row.want) || len(got) > 1000 {
+				t.Errorf("hook: got %s, want %s", got, row.want)
 			}
 		})
 	}

@@ -19,8 +19,9 @@ import (
 const acmeLab = `
 name: NAME
 hosts:
-- {name: site, role: cluster, root: none, address: 10.88.0.10, admission: {trusted: [default]}, args: [--acme-url, "https://10.88.0.50:14000/dir",
-   --acme-accept-terms, --acme-email, operator@example.org, --acme-ca, CAFILE, --acme-dns-hook, HOOK, --acme-domain, example.org, --acme-orders, "1000"]}
+- {name: site, role: cluster, root: none, address: 10.88.0.10, admission: {trusted: [default]}, args: [
+   --acme-url, "https://10.88.0.50:14000/dir", --acme-accept-terms, --acme-email, operator@example.org, --acme-ca, CAFILE,
+   --acme-dns-hook, HOOK, --acme-domain, example.org, --acme-orders, "1000"]}
 - {name: gate, role: worker, address: 10.88.0.20}
 - {name: ca, role: none, address: 10.88.0.50}
 - {name: outside, role: none, address: 10.88.0.60}
@@ -70,10 +71,11 @@ type publicSite struct {
 
 func newPublicSite(t *testing.T, life time.Duration) *publicSite {
 	t.Helper()
-	s := &publicSite{ca: &testenv.ACME{HTTPPort: 80, TLSPort: 443, Life: life, BadNonces: 20, Hosts: "10.88.0.20", Address: "10.88.0.50", Port: 14000}}
-	s.ca.Prepare(t, "..")
+	site := &publicSite{ca: &testenv.ACME{HTTPPort: 80, TLSPort: 443, Life: life, BadNonces: 20, Hosts: "10.88.0.20", Address: "10.88.0.50",
+		Port: 14000}}
+	site.ca.Prepare(t, "..")
 	dir := t.TempDir()
-	s.roots, s.hook = filepath.Join(dir, "roots.pem"), filepath.Join(dir, "hook.log")
+	site.roots, site.hook = filepath.Join(dir, "roots.pem"), filepath.Join(dir, "hook.log")
 	hook := filepath.Join(dir, "hook")
 	text := fmt.Sprintf(`#!/bin/sh
 echo "$@" >> %s
@@ -81,13 +83,13 @@ case $1 in
 set) curl -sf -d "{\"host\":\"$2.\",\"value\":\"$3\"}" %s/set-txt ;;
 unset) curl -sf -d "{\"host\":\"$2.\"}" %s/clear-txt ;;
 esac
-`, s.hook, s.ca.DNS, s.ca.DNS)
+`, site.hook, site.ca.DNS, site.ca.DNS)
 	if err := os.WriteFile(hook, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s.liveSite = newSite(t, strings.NewReplacer("CAFILE", s.ca.CAFile, "HOOK", hook).Replace(acmeLab), "")
-	s.start(s.ca.Serve)
-	return s
+	site.liveSite = newSite(t, strings.NewReplacer("CAFILE", site.ca.CAFile, "HOOK", hook).Replace(acmeLab), "")
+	site.start(site.ca.Serve)
+	return site
 }
 
 // start starts the authority, or starts it anew, in its host.
@@ -112,7 +114,8 @@ var serialLine = regexp.MustCompile(`serial=(\S+)`)
 // serial is the number of the certificate that the ingress shows for a host.
 func (s *publicSite) serial(host string) string {
 	out := new(strings.Builder)
-	cmd := exec.Command("sh", "-c", "openssl s_client -connect 10.88.0.20:443 -servername "+host+" </dev/null 2>/dev/null | openssl x509 -noout -serial")
+	cmd := exec.Command("sh", "-c", "openssl s_client -connect 10.88.0.20:443 -servername "+host+" </dev/null 2>/dev/null | "+
+		"openssl x509 -noout -serial")
 	cmd.Stdout = out
 	if _, err := s.l.Exec(s.t.Context(), "outside", cmd); err != nil {
 		s.t.Fatal(err)
@@ -154,26 +157,26 @@ func (s *publicSite) offer(name, host string) (string, error) {
 // TestPublicCertificates has a site order certificates of Pebble, by each challenge, before an instance runs. It keeps them over restarts,
 // renews them under clients, and says what is wrong where there is none.
 func TestPublicCertificates(t *testing.T) {
-	s := newPublicSite(t, 30*time.Second)
-	s.skerry(acmeApp, "apply", "-f", "-", "--timeout", "1m")
+	site := newPublicSite(t, 30*time.Second)
+	site.skerry(acmeApp, "apply", "-f", "-", "--timeout", "1m")
 	answers := func(host, want string) func() bool {
 		return func() bool {
-			out, err := s.https(host, "-o", "/dev/null", "-w", "%{http_code}")
+			out, err := site.https(host, "-o", "/dev/null", "-w", "%{http_code}")
 			return err == nil && out == want
 		}
 	}
-	s.await("a host is proved at port 80", answers("shop.example.org", "200"))
+	site.await("a host is proved at port 80", answers("shop.example.org", "200"))
 
 	t.Run("before an instance", func(t *testing.T) {
-		if _, err := s.offer("early", "early.example.org"); err != nil {
+		if _, err := site.offer("early", "early.example.org"); err != nil {
 			t.Fatal(err)
 		}
-		s.await("a host is proved at port 443", answers("early.example.org", "503"))
-		if _, err := s.offer("wild", "*.wild.example.org"); err != nil {
+		site.await("a host is proved at port 443", answers("early.example.org", "503"))
+		if _, err := site.offer("wild", "*.wild.example.org"); err != nil {
 			t.Fatal(err)
 		}
-		s.await("a wildcard is proved by a record", answers("any.wild.example.org", "503"))
-		said, err := os.ReadFile(s.hook)
+		site.await("a wildcard is proved by a record", answers("any.wild.example.org", "503"))
+		said, err := os.ReadFile(site.hook)
 		if err != nil || !strings.HasPrefix(string(said), "set _acme-challenge.wild.example.org ") ||
 			!strings.Contains(string(said), "\nunset _acme-challenge.wild.example.org ") {
 			t.Errorf("the DNS program was called with %q, %v, want set and unset", said, err)
@@ -185,34 +188,34 @@ func TestPublicCertificates(t *testing.T) {
 			"shop.example.com": "the site orders no certificates for host shop.example.com, only in example.org",
 			"example.org.evil": "the site orders no certificates for host example.org.evil, only in example.org",
 		} {
-			if _, err := s.offer("refused", host); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := site.offer("refused", host); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("apply with host %s: got %v, want %q", host, err, want)
 			}
 		}
 	})
 
 	t.Run("a host that leads elsewhere", func(t *testing.T) {
-		if out, err := s.curl("ca", "-f", "-d", `{"host":"wrong.example.org.","addresses":["10.88.0.60"]}`, s.ca.DNS+"/add-a"); err != nil {
+		if out, err := site.curl("ca", "-f", "-d", `{"host":"wrong.example.org.","addresses":["10.88.0.60"]}`, site.ca.DNS+"/add-a"); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if _, err := s.offer("wrong", "wrong.example.org"); err != nil {
+		if _, err := site.offer("wrong", "wrong.example.org"); err != nil {
 			t.Fatal(err)
 		}
-		s.await("its order fails", func() bool { return s.happened("CertificateFailed", "wrong.example.org") })
-		if c := s.certificate("wrong.example.org"); c.State == view.CertificateValid || c.Reason == "" {
+		site.await("its order fails", func() bool { return site.happened("CertificateFailed", "wrong.example.org") })
+		if c := site.certificate("wrong.example.org"); c.State == view.CertificateValid || c.Reason == "" {
 			t.Errorf("its certificate: got %+v, want none and the reason", c)
 		}
 		own := filepath.Join(t.TempDir(), "own.pem")
-		if err := os.WriteFile(own, s.skerry("", "certificate", "authority"), 0o644); err != nil {
+		if err := os.WriteFile(own, site.skerry("", "certificate", "authority"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := s.https("wrong.example.org", "--cacert", own); err != nil {
+		if out, err := site.https("wrong.example.org", "--cacert", own); err != nil {
 			t.Errorf("meanwhile: got %s, %v, want the site's own authority to vouch for it", out, err)
 		}
-		if out := string(s.skerry("", "describe", "app", "wrong")); !strings.Contains(out, "no certificate yet") {
+		if out := string(site.skerry("", "describe", "app", "wrong")); !strings.Contains(out, "no certificate yet") {
 			t.Errorf("describe: got\n%s\nwant the reason", out)
 		}
-		s.skerry("", "delete", "app", "wrong", "early", "wild")
+		site.skerry("", "delete", "app", "wrong", "early", "wild")
 	})
 
 	t.Run("renewed under clients", func(t *testing.T) {
@@ -220,16 +223,17 @@ func TestPublicCertificates(t *testing.T) {
 		done := make(chan string, 1)
 		go func() {
 			out := new(strings.Builder)
-			cmd := exec.Command("sh", "-c", fmt.Sprintf("n=0; bad=0; while ! [ -e %s ]; do n=$((n+1)); curl -sf --max-time 10 --cacert %s --resolve "+
-				"shop.example.org:443:10.88.0.20 https://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n", stop, s.roots))
+			cmd := exec.Command("sh", "-c", fmt.Sprintf("n=0; bad=0; while ! [ -e %s ]; do n=$((n+1)); curl -sf --max-time 10 "+
+				"--cacert %s --resolve "+
+				"shop.example.org:443:10.88.0.20 https://shop.example.org/ >/dev/null || bad=$((bad+1)); done; echo $bad of $n", stop, site.roots))
 			cmd.Stdout = out
-			_, _ = s.l.Exec(t.Context(), "outside", cmd)
+			_, _ = site.l.Exec(t.Context(), "outside", cmd)
 			done <- strings.TrimSpace(out.String())
 		}()
 		for range 2 {
-			before := s.serial("shop.example.org")
-			s.await("the certificate is renewed", func() bool { return s.serial("shop.example.org") != before })
-			s.killAndStart("site")
+			before := site.serial("shop.example.org")
+			site.await("the certificate is renewed", func() bool { return site.serial("shop.example.org") != before })
+			site.killAndStart("site")
 		}
 		if err := os.WriteFile(stop, nil, 0o644); err != nil {
 			t.Fatal(err)
@@ -240,13 +244,13 @@ func TestPublicCertificates(t *testing.T) {
 	})
 
 	t.Run("the authority is down", func(t *testing.T) {
-		s.ca.Stop()
-		s.await("an order fails", func() bool { return s.certificate("shop.example.org").Reason != "" })
-		if got := s.certificate("shop.example.org"); got.State != view.CertificateValid {
+		site.ca.Stop()
+		site.await("an order fails", func() bool { return site.certificate("shop.example.org").Reason != "" })
+		if got := site.certificate("shop.example.org"); got.State != view.CertificateValid {
 			t.Errorf("meanwhile: got %+v, want the old certificate", got)
 		}
-		s.await("the certificate ends", func() bool { return s.certificate("shop.example.org").State == view.CertificateWaiting })
-		s.start(s.ca.Start)
-		s.await("the next order succeeds", answers("shop.example.org", "200"))
+		site.await("the certificate ends", func() bool { return site.certificate("shop.example.org").State == view.CertificateWaiting })
+		site.start(site.ca.Start)
+		site.await("the next order succeeds", answers("shop.example.org", "200"))
 	})
 }

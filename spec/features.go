@@ -21,8 +21,8 @@ const (
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureAliases, FeatureChallenges, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostAddress, FeatureHostname,
-		FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
+	return []string{FeatureAliases, FeatureChallenges, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureHostAddress,
+		FeatureHostname, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.

@@ -48,7 +48,7 @@ const (
 
 // PublicCertificate shows the certificate that a site orders for a host.
 type PublicCertificate struct {
-	State    CertificateState `json:"state" doc:"valid, ordering, waiting or refused. Unless it is valid, the site's own authority vouches for the host." enum:"valid,ordering,waiting,refused"`
+	State    CertificateState `json:"state" doc:"Unless it is valid, the site's own authority vouches for the host." enum:"valid,ordering,waiting,refused"`
 	NotAfter time.Time        `json:"notAfter,omitzero" doc:"When it expires."`
 	Reason   string           `json:"reason,omitempty" doc:"Why there is none, or why the last order failed."`
 	Next     time.Time        `json:"next,omitzero" doc:"When it is ordered next."`

@@ -290,7 +290,7 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 			o.Authority = &ingress.Certificate{CertPEM: n.Authority.CertPEM, KeyPEM: n.Authority.KeyPEM}
 		}
 		for _, c := range n.Challenges {
-			o.Challenges = append(o.Challenges, ingress.Challenge{Host: c.Host, Token: c.Token, Answer: c.Answer, CertPEM: c.CertPEM, KeyPEM: c.KeyPEM})
+			o.Challenges = append(o.Challenges, ingress.Challenge(c))
 		}
 		for i := range n.Services {
 			s := &n.Services[i]

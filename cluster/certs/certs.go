@@ -1,10 +1,10 @@
 // Package certs decides which hosts of a site's ingresses get a certificate from a public authority, when it is ordered and renewed, and by
 // which challenge the site proves that the host is its own. It owns the certificates and what became of each order. It speaks to nobody:
-// the cluster's core, which alone imports it, has orders carried out by its server, and gives workers what they are to serve. It is pure: no
-// clock, no disk, no socket.
+// the cluster's core, which alone imports it, has orders carried out by its server, and gives workers what they are to serve. It is
+// pure: no clock, no disk, no socket.
 //
 //	manifests ─► Want ─► refused, with a reason
-//	               └─► due ─(limits)─► Order ─► Challenge at the workers ─► Done: a certificate, until two thirds of its lifetime
+//	               └─► due ─(limits)─► Order ─► Challenge at the workers ─► Done: a certificate
 //	                                                                          └─► failed: again, later each time
 package certs
 
@@ -91,14 +91,15 @@ func Record() any { return new(host) }
 
 // Certs is the public certificates of a site.
 type Certs struct {
-	policy         Policy
-	hosts          map[string]*host
-	wants          map[string]*Want
-	refused        map[string]*Refusal // of wants
-	running        map[string]*running
-	live           map[string]bool      // hosts whose certificate was valid when it was last looked
-	limited        map[string]time.Time // wants that a limit has wait, until when
-	held           string
+	policy  Policy
+	hosts   map[string]*host
+	wants   map[string]*Want
+	refused map[string]*Refusal // of wants
+	running map[string]*running
+	live    map[string]bool      // hosts whose certificate was valid when it was last looked
+	limited map[string]time.Time // wants that a limit has wait, until when
+	// postponed is why no order begins now, but those by DNS; empty: they may.
+	postponed      string
 	dirty          bool
 	due            time.Time
 	issued, failed uint64
@@ -194,50 +195,50 @@ func (c *Certs) Wanted(org string, without skerry.AppKey) map[string]bool {
 	return out
 }
 
-// Hold has no order begin for a reason, such as that no worker could answer a challenge; empty: none keeps them.
-func (c *Certs) Hold(why string) {
-	if c.held != why {
-		c.held, c.dirty = why, true
+// Postpone has no order begin for a reason, such as that no worker could answer a challenge; empty: none keeps them.
+func (c *Certs) Postpone(why string) {
+	if c.postponed != why {
+		c.postponed, c.dirty = why, true
 	}
 }
 
 // Due gives the time at which Review has something to do, or the zero time.
 func (c *Certs) Due() time.Time { return c.due }
 
-// Review begins the orders that are due, as far as limits allow, and forgets what nobody wants any more. It gives the orders, the records that
-// changed, and whether other certificates than before are to be served.
+// Review begins the orders that are due, as far as limits allow, and forgets what nobody wants any more. It gives the orders, the
+// records that changed, and whether other certificates than before are to be served.
 func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, changed bool) {
 	if !c.dirty && (c.due.IsZero() || now.Before(c.due)) {
 		return nil, nil, false
 	}
 	c.dirty, c.due = false, time.Time{}
-	for name, h := range c.hosts {
-		valid := len(h.CertPEM) > 0 && now.Before(h.NotAfter)
+	for name, record := range c.hosts {
+		valid := len(record.CertPEM) > 0 && now.Before(record.NotAfter)
 		changed = changed || valid != c.live[name]
 		if c.live[name] = valid; valid {
-			c.wake(h.NotAfter)
+			c.wake(record.NotAfter)
 		}
 	}
 	writes = c.forget(now)
 	clear(c.limited)
-	for _, w := range c.queue(now) {
-		h := c.hosts[w.Host]
-		if until := c.limit(now, w.Org); len(c.running) >= atOnce || !until.IsZero() {
+	for _, want := range c.queue(now) {
+		record := c.hosts[want.Host]
+		if until := c.limit(now, want.Org); len(c.running) >= atOnce || !until.IsZero() {
 			if !until.IsZero() {
-				c.limited[w.Host] = until
+				c.limited[want.Host] = until
 				c.wake(until)
 			}
 			continue
 		}
-		if h == nil || h.Org != w.Org { // the key of one organisation's certificate is never another's
-			h = &host{Host: w.Host, Org: w.Org}
-			c.hosts[w.Host] = h
-			delete(c.live, w.Host)
+		if record == nil || record.Org != want.Org { // the key of one organisation's certificate is never another's
+			record = &host{Host: want.Host, Org: want.Org}
+			c.hosts[want.Host] = record
+			delete(c.live, want.Host)
 		}
-		orders = append(orders, Order{w.Host, w.Org, c.kinds(w)})
-		h.Tried, h.UnderWay = append(h.Tried, now), true
-		c.running[w.Host] = &running{}
-		writes = append(writes, h.write())
+		orders = append(orders, Order{want.Host, want.Org, c.kinds(want)})
+		record.Tried, record.UnderWay = append(record.Tried, now), true
+		c.running[want.Host] = &running{}
+		writes = append(writes, record.write())
 	}
 	slices.SortFunc(writes, func(a, b wire.Write) int { return strings.Compare(a.Key, b.Key) })
 	return orders, writes, changed
@@ -260,7 +261,7 @@ func (c *Certs) queue(now time.Time) (out []*Want) {
 			c.wake(at)
 			continue
 		}
-		if c.held == "" || c.kinds(w)[0] == DNS01 {
+		if c.postponed == "" || c.kinds(w)[0] == DNS01 {
 			out = append(out, w)
 		}
 	}
@@ -321,23 +322,23 @@ func (c *Certs) limit(now time.Time, org string) (until time.Time) {
 
 // forget drops records that are of no use any more.
 func (c *Certs) forget(now time.Time) (writes []wire.Write) {
-	for name, h := range c.hosts {
-		n := len(h.Tried)
-		h.Tried = slices.DeleteFunc(h.Tried, func(at time.Time) bool { return now.Sub(at) >= window || at.After(now.Add(window)) })
-		unwanted := h.Unwanted
+	for name, record := range c.hosts {
+		before := len(record.Tried)
+		record.Tried = slices.DeleteFunc(record.Tried, func(at time.Time) bool { return now.Sub(at) >= window || at.After(now.Add(window)) })
+		unwanted := record.Unwanted
 		switch {
 		case c.wants[name] != nil:
-			h.Unwanted = time.Time{}
-		case h.Unwanted.IsZero():
-			h.Unwanted = now
+			record.Unwanted = time.Time{}
+		case record.Unwanted.IsZero():
+			record.Unwanted = now
 		}
-		if !h.Unwanted.IsZero() && c.running[name] == nil {
-			until := h.Unwanted.Add(keepUnwanted)
+		if !record.Unwanted.IsZero() && c.running[name] == nil {
+			until := record.Unwanted.Add(keepUnwanted)
 			if !c.live[name] {
 				until = time.Time{}
 			}
-			if n := len(h.Tried); n > 0 { // it counts
-				until = later(until, h.Tried[n-1].Add(window))
+			if before := len(record.Tried); before > 0 { // it counts
+				until = later(until, record.Tried[before-1].Add(window))
 			}
 			if !now.Before(until) {
 				delete(c.hosts, name)
@@ -347,38 +348,38 @@ func (c *Certs) forget(now time.Time) (writes []wire.Write) {
 			}
 			c.wake(until)
 		}
-		if n != len(h.Tried) || !unwanted.Equal(h.Unwanted) {
-			writes = append(writes, h.write())
+		if before != len(record.Tried) || !unwanted.Equal(record.Unwanted) {
+			writes = append(writes, record.write())
 		}
 	}
 	return writes
 }
 
 // Done takes what became of an order. It gives the record, and whether another certificate than before is to be served.
-func (c *Certs) Done(now time.Time, r Result) (writes []wire.Write, changed bool, why string) {
-	delete(c.running, r.Host)
+func (c *Certs) Done(now time.Time, result Result) (writes []wire.Write, changed bool, why string) {
+	delete(c.running, result.Host)
 	c.dirty = true
-	h := c.hosts[r.Host]
-	if h == nil || h.Org != r.Org {
-		return nil, true, r.Why
+	record := c.hosts[result.Host]
+	if record == nil || record.Org != result.Org {
+		return nil, true, result.Why
 	}
-	h.UnderWay, h.Stopped = false, 0
-	if r.Why == "" {
-		r.Why = h.accept(now, r.CertPEM, r.KeyPEM)
+	record.UnderWay, record.Stopped = false, 0
+	if result.Why == "" {
+		result.Why = record.accept(now, result.CertPEM, result.KeyPEM)
 	}
-	if r.Why == "" {
+	if result.Why == "" {
 		c.issued++
-		h.Directory, h.Failed, h.Why, h.Next = c.policy.Directory, 0, "", time.Time{}
-		return []wire.Write{h.write()}, true, ""
+		record.Directory, record.Failed, record.Why, record.Next = c.policy.Directory, 0, "", time.Time{}
+		return []wire.Write{record.write()}, true, ""
 	}
 	c.failed++
-	if len(r.Why) > maxWhy {
-		r.Why = strings.ToValidUTF8(r.Why[:maxWhy], "") + "..."
+	if len(result.Why) > maxWhy {
+		result.Why = strings.ToValidUTF8(result.Why[:maxWhy], "") + "..."
 	}
-	h.Failed++
-	h.Why = r.Why
-	h.Next = later(now.Add(c.pause(h, h.Failed, r.Unreachable)), now.Add(min(r.RetryAfter, maxRetryAfter)))
-	return []wire.Write{h.write()}, true, r.Why
+	record.Failed++
+	record.Why = result.Why
+	record.Next = later(now.Add(c.pause(record, record.Failed, result.Unreachable)), now.Add(min(result.RetryAfter, maxRetryAfter)))
+	return []wire.Write{record.write()}, true, result.Why
 }
 
 // accept takes a certificate, or says why it cannot be used.
@@ -453,36 +454,36 @@ func (c *Certs) Serves(name, org string) *wire.IngressCertificate {
 
 // State shows the certificate of a host to an organisation.
 func (c *Certs) State(name, org string) *view.PublicCertificate {
-	w, h := c.wants[name], c.hosts[name]
-	v := &view.PublicCertificate{State: view.CertificateWaiting}
-	if w == nil || w.Org != org {
-		v.State, v.Reason = view.CertificateRefused, "the certificate of the host belongs to another organisation"
-		return v
+	want, record := c.wants[name], c.hosts[name]
+	shown := &view.PublicCertificate{State: view.CertificateWaiting}
+	if want == nil || want.Org != org {
+		shown.State, shown.Reason = view.CertificateRefused, "the certificate of the host belongs to another organisation"
+		return shown
 	}
-	if h != nil && h.Org == org {
+	if record != nil && record.Org == org {
 		if c.live[name] {
-			v.State, v.NotAfter = view.CertificateValid, h.NotAfter
+			shown.State, shown.NotAfter = view.CertificateValid, record.NotAfter
 		}
-		v.Reason = h.Why
-		if v.Next = later(c.renewal(h), h.Next); c.running[name] != nil {
-			v.Next = time.Time{}
+		shown.Reason = record.Why
+		if shown.Next = later(c.renewal(record), record.Next); c.running[name] != nil {
+			shown.Next = time.Time{}
 		}
 	}
 	switch refused := c.refused[name]; {
 	case refused != nil:
-		v.Reason, v.Next = refused.Text+"; "+refused.Hint, time.Time{}
-		if v.State != view.CertificateValid {
-			v.State = view.CertificateRefused
+		shown.Reason, shown.Next = refused.Text+"; "+refused.Hint, time.Time{}
+		if shown.State != view.CertificateValid {
+			shown.State = view.CertificateRefused
 		}
-	case v.State == view.CertificateValid:
+	case shown.State == view.CertificateValid:
 	case c.running[name] != nil:
-		v.State = view.CertificateOrdering
+		shown.State = view.CertificateOrdering
 	case !c.limited[name].IsZero():
-		v.Reason, v.Next = "as many orders as the site allows in an hour were made", c.limited[name]
-	case c.held != "":
-		v.Reason = c.held
+		shown.Reason, shown.Next = "as many orders as the site allows in an hour were made", c.limited[name]
+	case c.postponed != "":
+		shown.Reason = c.postponed
 	}
-	return v
+	return shown
 }
 
 // Metrics are what a site's certificates come to.

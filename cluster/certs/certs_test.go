@@ -142,65 +142,67 @@ func (s *site) state(host, org string) string {
 
 // TestRenewal orders a certificate at once, and anew before two thirds of its lifetime have passed, over restarts.
 func TestRenewal(t *testing.T) {
-	s := newSite(t, Policy{})
-	w := want("shop.example.org", "acme", 1)
-	s.c.SetWants([]Want{w})
-	if got := s.review(); got != w.Host {
-		t.Fatalf("ordered at once: got %q, want %q", got, w.Host)
+	harbour := newSite(t, Policy{})
+	shop := want("shop.example.org", "acme", 1)
+	harbour.c.SetWants([]Want{shop})
+	if got := harbour.review(); got != shop.Host {
+		t.Fatalf("ordered at once: got %q, want %q", got, shop.Host)
 	}
-	if got := s.state(w.Host, "acme"); got != "ordering" {
+	if got := harbour.state(shop.Host, "acme"); got != "ordering" {
 		t.Errorf("state: got %s, want ordering", got)
 	}
-	begin := s.now
-	if why := s.done(s.signed(w.Host, 90*24*time.Hour)); why != "" {
+	begin := harbour.now
+	if why := harbour.done(harbour.signed(shop.Host, 90*24*time.Hour)); why != "" {
 		t.Fatal(why)
 	}
-	s.review()
-	if got := s.state(w.Host, "acme"); got != "valid" || s.c.Serves(w.Host, "acme") == nil {
-		t.Errorf("state: got %s, serves %v, want valid and a certificate", got, s.c.Serves(w.Host, "acme") != nil)
+	harbour.review()
+	if got := harbour.state(shop.Host, "acme"); got != "valid" || harbour.c.Serves(shop.Host, "acme") == nil {
+		t.Errorf("state: got %s, serves %v, want valid and a certificate", got, harbour.c.Serves(shop.Host, "acme") != nil)
 	}
-	s.restart(s.c.Policy(), w)
-	if got := s.review(); got != "" || s.c.Serves(w.Host, "acme") == nil {
-		t.Errorf("after a restart: ordered %q, serves %v, want nothing ordered and a certificate", got, s.c.Serves(w.Host, "acme") != nil)
+	harbour.restart(harbour.c.Policy(), shop)
+	if got := harbour.review(); got != "" || harbour.c.Serves(shop.Host, "acme") == nil {
+		t.Errorf("after a restart: ordered %q, serves %v, want nothing ordered and a certificate", got, harbour.c.Serves(shop.Host,
+			"acme") != nil)
 	}
-	if got := s.until(begin.AddDate(1, 0, 0)); got != w.Host || s.now.Sub(begin) > 60*24*time.Hour || s.now.Sub(begin) < 57*24*time.Hour {
-		t.Errorf("renewal: %q after %v, want the host after 57 to 60 days", got, s.now.Sub(begin))
+	if got := harbour.until(begin.AddDate(1, 0, 0)); got != shop.Host || harbour.now.Sub(begin) > 60*24*time.Hour ||
+		harbour.now.Sub(begin) < 57*24*time.Hour {
+		t.Errorf("renewal: %q after %v, want the host after 57 to 60 days", got, harbour.now.Sub(begin))
 	}
-	if s.c.Serves(w.Host, "acme") == nil {
+	if harbour.c.Serves(shop.Host, "acme") == nil {
 		t.Error("while it is ordered anew, no certificate is served, want the old one")
 	}
-	other := s.c.Policy()
+	other := harbour.c.Policy()
 	other.Directory = "https://other.example/dir"
-	s.restart(other, w)
-	if got := s.until(s.now.Add(time.Hour)); got != w.Host {
-		t.Errorf("at another authority: ordered %q, want %q", got, w.Host)
+	harbour.restart(other, shop)
+	if got := harbour.until(harbour.now.Add(time.Hour)); got != shop.Host {
+		t.Errorf("at another authority: ordered %q, want %q", got, shop.Host)
 	}
 }
 
-// TestFailures has all orders fail: each is repeated later than the one before, as the authority asks, and by another challenge. What was served
-// before is served until it ends.
+// TestFailures has all orders fail: each is repeated later than the one before, as the authority asks, and by another challenge. What
+// was served before is served until it ends.
 func TestFailures(t *testing.T) {
-	s := newSite(t, Policy{DNS: true})
-	w := want("shop.example.org", "acme", 1)
-	s.c.SetWants([]Want{w})
-	s.review()
-	if why := s.done(s.signed(w.Host, 6*time.Hour)); why != "" {
+	harbour := newSite(t, Policy{DNS: true})
+	shop := want("shop.example.org", "acme", 1)
+	harbour.c.SetWants([]Want{shop})
+	harbour.review()
+	if why := harbour.done(harbour.signed(shop.Host, 6*time.Hour)); why != "" {
 		t.Fatal(why)
 	}
-	begin := s.now
+	begin := harbour.now
 	var gaps []time.Duration
 	var kinds []string
 	last := time.Time{}
 	for range 6 {
-		if s.until(begin.AddDate(0, 0, 2)) == "" {
+		if harbour.until(begin.AddDate(0, 0, 2)) == "" {
 			t.Fatal("nothing is ordered")
 		}
-		kinds = append(kinds, string(s.orders[0].Kinds[0]))
+		kinds = append(kinds, string(harbour.orders[0].Kinds[0]))
 		if !last.IsZero() {
-			gaps = append(gaps, s.now.Sub(last))
+			gaps = append(gaps, harbour.now.Sub(last))
 		}
-		last = s.now
-		s.done(Result{Why: "no: " + strings.Repeat("x", 1000)})
+		last = harbour.now
+		harbour.done(Result{Why: "no: " + strings.Repeat("x", 1000)})
 	}
 	if !slices.IsSorted(gaps) || gaps[0] < 10*time.Second || gaps[4] < time.Hour {
 		t.Errorf("pauses: got %v, want longer ones each time, from 10 s to an hour", gaps)
@@ -208,26 +210,27 @@ func TestFailures(t *testing.T) {
 	if got, want := strings.Join(kinds[:3], " "), "tls-alpn-01 dns-01 tls-alpn-01"; got != want {
 		t.Errorf("challenges: got %s, want %s", got, want)
 	}
-	s.now = begin.Add(7 * time.Hour)
-	s.review()
-	if got := s.c.Serves(w.Host, "acme"); got != nil {
+	harbour.now = begin.Add(7 * time.Hour)
+	harbour.review()
+	if got := harbour.c.Serves(shop.Host, "acme"); got != nil {
 		t.Error("a certificate that has ended is served, want none")
 	}
-	if got := s.state(w.Host, "acme"); !strings.HasPrefix(got, "waiting: no: xxx") && !strings.HasPrefix(got, "ordering: no: xxx") || len(got) > 500 {
+	if got := harbour.state(shop.Host, "acme"); !strings.HasPrefix(got, "waiting: no: xxx") && !strings.HasPrefix(got, "ordering: no: xxx") ||
+		len(got) > 500 {
 		t.Errorf("state: got %s, want the reason", got)
 	}
-	if m := s.c.Metrics(); m.Failing != 1 || m.Valid != 0 || m.Failed != 6 || m.Issued != 1 || !m.Ends.Equal(begin.Add(6*time.Hour)) {
+	if m := harbour.c.Metrics(); m.Failing != 1 || m.Valid != 0 || m.Failed != 6 || m.Issued != 1 || !m.Ends.Equal(begin.Add(6*time.Hour)) {
 		t.Errorf("metrics: got %+v, want one that fails and ended at %v", m, begin.Add(6*time.Hour))
 	}
-	for len(s.orders) == 0 {
-		s.until(s.now.AddDate(0, 0, 1))
+	for len(harbour.orders) == 0 {
+		harbour.until(harbour.now.AddDate(0, 0, 1))
 	}
-	s.done(Result{Why: "later", RetryAfter: 1000 * time.Hour, Unreachable: true})
-	at := s.now
-	if got := s.until(at.AddDate(0, 0, 3)); got == "" || s.now.Sub(at) != maxRetryAfter {
-		t.Errorf("as the authority asks: ordered %q after %v, want it after %v", got, s.now.Sub(at), maxRetryAfter)
+	harbour.done(Result{Why: "later", RetryAfter: 1000 * time.Hour, Unreachable: true})
+	at := harbour.now
+	if got := harbour.until(at.AddDate(0, 0, 3)); got == "" || harbour.now.Sub(at) != maxRetryAfter {
+		t.Errorf("as the authority asks: ordered %q after %v, want it after %v", got, harbour.now.Sub(at), maxRetryAfter)
 	}
-	s.done(Result{Why: "nobody is there", Unreachable: true})
+	harbour.done(Result{Why: "nobody is there", Unreachable: true})
 }
 
 // TestStops has the process end during each order, as one would that an order makes crash.
@@ -251,94 +254,96 @@ func TestStops(t *testing.T) {
 
 // TestLimits has an organisation ask for more than it may: it uses up half of the site's orders, and others get theirs.
 func TestLimits(t *testing.T) {
-	s := newSite(t, Policy{HostsPerOrg: 20, OrdersPerHour: 10})
+	harbour := newSite(t, Policy{HostsPerOrg: 20, OrdersPerHour: 10})
 	var wants []Want
 	for i := range 30 {
 		wants = append(wants, want(fmt.Sprintf("h%02d.example.org", i), "greedy", uint64(i+1)))
 	}
 	wants = append(wants, want("shop.example.com", "modest", 100))
-	s.c.SetWants(wants)
+	harbour.c.SetWants(wants)
 	var got []string
-	end := s.now.Add(30 * time.Minute)
-	for s.now.Before(end) {
-		if out := s.until(end); out != "" {
+	end := harbour.now.Add(30 * time.Minute)
+	for harbour.now.Before(end) {
+		if out := harbour.until(end); out != "" {
 			got = append(got, strings.Fields(out)...)
 		}
-		for len(s.orders) > 0 {
-			if why := s.done(s.signed(s.orders[0].Host, 90*24*time.Hour)); why != "" {
+		for len(harbour.orders) > 0 {
+			if why := harbour.done(harbour.signed(harbour.orders[0].Host, 90*24*time.Hour)); why != "" {
 				t.Fatal(why)
 			}
 		}
 	}
-	if want := "h00.example.org h01.example.org h02.example.org h03.example.org h04.example.org shop.example.com"; strings.Join(got, " ") != want {
+	if want := "h00.example.org h01.example.org h02.example.org h03.example.org h04.example.org shop.example.com"; strings.Join(got,
+		" ") != want {
 		t.Errorf("orders in half an hour: got %s, want %s", strings.Join(got, " "), want)
 	}
-	if got := s.state("h05.example.org", "greedy"); !strings.Contains(got, "as many orders as the site allows") {
+	if got := harbour.state("h05.example.org", "greedy"); !strings.Contains(got, "as many orders as the site allows") {
 		t.Errorf("state of a host that waits: got %s", got)
 	}
-	if got := s.state("h20.example.org", "greedy"); !strings.Contains(got, "refused: organisation greedy has certificates for 20 hosts") {
+	if got := harbour.state("h20.example.org", "greedy"); !strings.Contains(got,
+		"refused: organisation greedy has certificates for 20 hosts") {
 		t.Errorf("state of one too many: got %s", got)
 	}
-	if got := s.state("h00.example.org", "modest"); !strings.Contains(got, "belongs to another organisation") {
+	if got := harbour.state("h00.example.org", "modest"); !strings.Contains(got, "belongs to another organisation") {
 		t.Errorf("state of another's host: got %s", got)
 	}
 	// Other hosts instead of these bring no more orders.
 	for i := range 10 {
-		s.c.SetWants([]Want{want(fmt.Sprintf("other%d.example.org", i), "greedy", uint64(200+i))})
-		if got := s.review(); got != "" {
+		harbour.c.SetWants([]Want{want(fmt.Sprintf("other%d.example.org", i), "greedy", uint64(200+i))})
+		if got := harbour.review(); got != "" {
 			t.Errorf("order of another host within the hour: got %s, want none", got)
 		}
 	}
-	s.now = s.now.Add(time.Hour)
-	if got := s.review(); got != "other9.example.org" {
+	harbour.now = harbour.now.Add(time.Hour)
+	if got := harbour.review(); got != "other9.example.org" {
 		t.Errorf("an hour later: got %q, want other9.example.org", got)
 	}
 }
 
 // TestOwners never gives one organisation the key of another's certificate.
 func TestOwners(t *testing.T) {
-	s := newSite(t, Policy{})
+	harbour := newSite(t, Policy{})
 	mine := want("shop.example.org", "one", 1)
-	s.c.SetWants([]Want{mine})
-	s.review()
-	if why := s.done(s.signed(mine.Host, 90*24*time.Hour)); why != "" {
+	harbour.c.SetWants([]Want{mine})
+	harbour.review()
+	if why := harbour.done(harbour.signed(mine.Host, 90*24*time.Hour)); why != "" {
 		t.Fatal(why)
 	}
-	s.c.SetWants(nil)
-	s.review()
-	if len(s.kv) != 1 {
-		t.Errorf("records of a host that may come back: got %d, want 1", len(s.kv))
+	harbour.c.SetWants(nil)
+	harbour.review()
+	if len(harbour.kv) != 1 {
+		t.Errorf("records of a host that may come back: got %d, want 1", len(harbour.kv))
 	}
 	theirs := want("shop.example.org", "two", 2)
-	s.c.SetWants([]Want{theirs})
-	if got := s.review(); got != mine.Host || s.c.Serves(mine.Host, "two") != nil || s.c.Serves(mine.Host, "one") != nil {
+	harbour.c.SetWants([]Want{theirs})
+	if got := harbour.review(); got != mine.Host || harbour.c.Serves(mine.Host, "two") != nil || harbour.c.Serves(mine.Host, "one") != nil {
 		t.Errorf("the host of another organisation: ordered %q, want it ordered anew and not served", got)
 	}
 	// The order of the first one may still end.
-	writes, _, _ := s.c.Done(s.now, Result{Host: mine.Host, Org: "one", CertPEM: []byte("x")})
-	if len(writes) > 0 || s.c.Serves(mine.Host, "two") != nil {
+	writes, _, _ := harbour.c.Done(harbour.now, Result{Host: mine.Host, Org: "one", CertPEM: []byte("x")})
+	if len(writes) > 0 || harbour.c.Serves(mine.Host, "two") != nil {
 		t.Error("an order of another organisation's counts")
 	}
-	s.c.SetWants(nil)
-	for s.c.Due().After(s.now) {
-		s.now = s.c.Due()
-		s.review()
+	harbour.c.SetWants(nil)
+	for harbour.c.Due().After(harbour.now) {
+		harbour.now = harbour.c.Due()
+		harbour.review()
 	}
-	if len(s.kv) != 0 {
-		t.Errorf("records that nobody wants any more: got %d, want none", len(s.kv))
+	if len(harbour.kv) != 0 {
+		t.Errorf("records that nobody wants any more: got %d, want none", len(harbour.kv))
 	}
 }
 
-// TestHold orders nothing while nobody could answer.
-func TestHold(t *testing.T) {
+// TestPostpone orders nothing while nobody could answer.
+func TestPostpone(t *testing.T) {
 	s := newSite(t, Policy{})
 	w := want("shop.example.org", "acme", 1)
 	s.c.SetWants([]Want{w})
-	s.c.Hold("no worker has an ingress")
+	s.c.Postpone("no worker has an ingress")
 	if got := s.review(); got != "" || s.state(w.Host, "acme") != "waiting: no worker has an ingress" {
-		t.Errorf("held: ordered %q, state %s, want none and the reason", got, s.state(w.Host, "acme"))
+		t.Errorf("postponed: ordered %q, state %s, want none and the reason", got, s.state(w.Host, "acme"))
 	}
-	s.c.Hold("")
+	s.c.Postpone("")
 	if got := s.review(); got != w.Host {
 		t.Errorf("released: ordered %q, want %s", got, w.Host)
 	}
@@ -346,35 +351,35 @@ func TestHold(t *testing.T) {
 
 // TestChallenges gives workers what they are to answer, and says once that all do.
 func TestChallenges(t *testing.T) {
-	s := newSite(t, Policy{})
-	w := want("shop.example.org", "acme", 1)
-	if s.c.Challenged(w.Host, &wire.IngressChallenge{Token: "t"}) {
+	harbour := newSite(t, Policy{})
+	shop := want("shop.example.org", "acme", 1)
+	if harbour.c.Challenged(shop.Host, &wire.IngressChallenge{Token: "t"}) {
 		t.Error("a challenge without an order is taken")
 	}
-	s.c.SetWants([]Want{w})
-	s.review()
-	s.c.Challenged(w.Host, &wire.IngressChallenge{Host: w.Host, Token: "t", Answer: "a"})
-	if got := s.c.Challenges(w.App); len(got) != 1 || got[0].Token != "t" || len(s.c.Challenges(skerry.AppKey{})) > 0 {
+	harbour.c.SetWants([]Want{shop})
+	harbour.review()
+	harbour.c.Challenged(shop.Host, &wire.IngressChallenge{Host: shop.Host, Token: "t", Answer: "a"})
+	if got := harbour.c.Challenges(shop.App); len(got) != 1 || got[0].Token != "t" || len(harbour.c.Challenges(skerry.AppKey{})) > 0 {
 		t.Errorf("challenges: got %v, want t of this application alone", got)
 	}
 	answered := false
 	all := func(token string) bool { return answered && token == "t" }
-	if got := s.c.Answered(all); len(got) > 0 {
+	if got := harbour.c.Answered(all); len(got) > 0 {
 		t.Errorf("answered: got %v, want none", got)
 	}
 	answered = true
-	if got := fmt.Sprint(s.c.Answered(all), s.c.Answered(all)); got != "[t] []" {
+	if got := fmt.Sprint(harbour.c.Answered(all), harbour.c.Answered(all)); got != "[t] []" {
 		t.Errorf("answered: got %s, want t once", got)
 	}
-	s.done(Result{Why: "no"})
-	if got := s.c.Challenges(w.App); len(got) > 0 {
+	harbour.done(Result{Why: "no"})
+	if got := harbour.c.Challenges(shop.App); len(got) > 0 {
 		t.Errorf("challenges after the order: got %v, want none", got)
 	}
 }
 
 func TestKinds(t *testing.T) {
 	ca := "https://ca.example/dir"
-	for _, x := range []struct {
+	for _, row := range []struct {
 		policy Policy
 		host   string
 		at     Ports
@@ -389,23 +394,26 @@ func TestKinds(t *testing.T) {
 		{Policy{Directory: ca, DNS: true}, "*.example.org", Ports{HTTP: true, TLS: true}, "[dns-01]"},
 		{Policy{Directory: ca}, "localhost", Ports{TLS: true}, "public authorities sign no name without a dot"},
 		{Policy{Directory: ca, Domains: []string{"example.org", "a.b"}}, "shop.example.org", Ports{TLS: true}, "[tls-alpn-01]"},
-		{Policy{Directory: ca, Domains: []string{"example.org"}}, "notexample.org", Ports{TLS: true}, "the site orders no certificates for host notexample.org, only in example.org"},
+		{Policy{Directory: ca, Domains: []string{"example.org"}}, "notexample.org", Ports{TLS: true},
+			"the site orders no certificates for host notexample.org, only in example.org"},
 	} {
-		kinds, refused := x.policy.Kinds(x.host, x.at)
+		kinds, refused := row.policy.Kinds(row.host, row.at)
 		got := fmt.Sprint(kinds)
 		if refused != nil {
 			got = refused.Text
 		}
-		if !strings.HasPrefix(got, x.want) || (refused != nil) == (len(kinds) > 0) {
-			t.Errorf("%s: got %s, want %s", x.host, got, x.want)
+		if !strings.HasPrefix(got, row.want) || (refused != nil) == (len(kinds) > 0) {
+			t.Errorf("%s: got %s, want %s", row.host, got, row.want)
 		}
 	}
 }
 
 func TestAskedBy(t *testing.T) {
 	services := []spec.ServiceSpec{
-		{Ingress: []spec.Ingress{{Host: "a.example.org", TLS: spec.TLSACME, Listen: 443}, {Host: "a.example.org", Path: "/x", TLS: spec.TLSACME, Listen: 8443}}},
-		{Ingress: []spec.Ingress{{Host: "b.example.org", TLS: spec.TLSACME, Listen: 8443}, {Host: "c.example.org", Listen: 80}, {TLS: "mine", Listen: 443}}}}
+		{Ingress: []spec.Ingress{{Host: "a.example.org", TLS: spec.TLSACME, Listen: 443}, {Host: "a.example.org", Path: "/x",
+			TLS: spec.TLSACME, Listen: 8443}}},
+		{Ingress: []spec.Ingress{{Host: "b.example.org", TLS: spec.TLSACME, Listen: 8443}, {Host: "c.example.org", Listen: 80}, {TLS: "mine",
+			Listen: 443}}}}
 	want := "[{a.example.org spec.services[0].ingress[0].tls {true true}} {b.example.org spec.services[1].ingress[0].tls {true false}}]"
 	if got := fmt.Sprint(AskedBy(services)); got != want {
 		t.Errorf("asked: got %s, want %s", got, want)
@@ -426,7 +434,8 @@ func FuzzDone(f *testing.F) {
 		why := s.done(Result{CertPEM: cert, KeyPEM: key})
 		s.review()
 		v := s.c.State("shop.example.org", "acme")
-		if valid := v.State == view.CertificateValid; valid != (s.c.Serves("shop.example.org", "acme") != nil) || valid && (why != "" || !v.NotAfter.After(s.now)) {
+		if valid := v.State == view.CertificateValid; valid != (s.c.Serves("shop.example.org", "acme") != nil) || valid && (why != "" ||
+			!v.NotAfter.After(s.now)) {
 			t.Errorf("state %v with reason %q, want a certificate exactly when it is valid", v, why)
 		}
 	})

@@ -58,7 +58,8 @@ func (p Policy) Kinds(host string, at Ports) ([]Kind, *Refusal) {
 	switch {
 	case p.Directory == "":
 		return nil, &Refusal{"the site orders no certificates (tls: acme)",
-			"use tls: self or an uploaded certificate, or ask the operator of the site, who starts the cluster with --acme-url and --acme-accept-terms"}
+			"use tls: self or an uploaded certificate, or ask the operator of the site, who starts the cluster with --acme-url and " +
+				"--acme-accept-terms"}
 	case len(p.Domains) > 0 && !slices.ContainsFunc(p.Domains, within):
 		return nil, &Refusal{fmt.Sprintf("the site orders no certificates for host %s, only in %s", host, strings.Join(p.Domains, ", ")),
 			"use another host, or ask the operator of the site, who adds domains with --acme-domain"}

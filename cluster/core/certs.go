@@ -14,7 +14,8 @@ import (
 )
 
 type (
-	// OrderCertificate has a certificate ordered of the authority. The answers are ChallengeSet, any number of times, and CertificateDone once.
+	// OrderCertificate has a certificate ordered of the authority. The answers are ChallengeSet, any number of times, and CertificateDone
+	// once.
 	OrderCertificate struct {
 		certs.Order
 		Account []byte // the key, as PEM
@@ -29,17 +30,6 @@ type (
 	// CertificateDone says what became of an order.
 	CertificateDone struct{ certs.Result }
 )
-
-// publicCerts is the certificates that a site orders of a public authority, and the account there.
-type publicCerts struct {
-	*certs.Certs
-	account acmeAccount
-	look    bool // what workers answer may be another than before
-}
-
-type acmeAccount struct {
-	KeyPEM []byte `json:"key"`
-}
 
 // startCerts ends loading, and gives the site an account's key if it needs one.
 func (o *overlay) startCerts(now time.Time, fx *wire.Effects) {
@@ -91,7 +81,7 @@ func (o *overlay) settleCerts(now time.Time, fx *wire.Effects) {
 		if !o.ingress.CanAnswer() {
 			why = "no worker is connected whose ingress could answer the certificate authority"
 		}
-		o.certs.Hold(why)
+		o.certs.Postpone(why)
 		for _, token := range o.certs.Answered(o.ingress.Answers) {
 			fx.Actions = append(fx.Actions, ChallengeAnswered{token})
 		}
@@ -125,41 +115,45 @@ func (o *overlay) certificateDone(now time.Time, m CertificateDone, fx *wire.Eff
 	if w == nil || w.Org != m.Org {
 		return
 	}
-	e := wire.Event{At: now, Type: wire.EventNormal, Reason: "CertificateIssued", Text: "host " + m.Host + " has a new certificate",
-		App: w.App, Org: w.Org, Cluster: skerry.ClusterName(o.opt.Name)}
-	if why != "" {
-		e.Type, e.Reason, e.Text = wire.EventWarning, "CertificateFailed", "host "+m.Host+" gets no certificate: "+why
+	site := skerry.ClusterName(o.opt.Name)
+	if why == "" {
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventNormal, Reason: "CertificateIssued", App: w.App, Org: w.Org,
+			Cluster: site,
+			Text:    "host " + m.Host + " has a new certificate"})
+		return
 	}
-	fx.Events = append(fx.Events, e)
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "CertificateFailed", App: w.App, Org: w.Org,
+		Cluster: site,
+		Text:    "host " + m.Host + " gets no certificate: " + why})
 }
 
 // certify gives a directory the certificates of its hosts with tls: acme. A host without one is vouched for by the site's own authority. So
 // the agents of workers need not know about any of that.
-func (o *overlay) certify(n *wire.AppNetwork) {
+func (o *overlay) certify(directory *wire.AppNetwork) {
 	room := maxPublicBytes
-	for i := range n.Services {
-		for j := range n.Services[i].Ingress {
-			way := &n.Services[i].Ingress[j]
+	for at := range directory.Services {
+		for j := range directory.Services[at].Ingress {
+			way := &directory.Services[at].Ingress[j]
 			if way.TLS != spec.TLSACME {
 				continue
 			}
-			c := o.certs.Serves(way.Host, n.Org)
+			c := o.certs.Serves(way.Host, directory.Org)
 			if c == nil {
 				way.TLS = spec.TLSSelf
 				continue
 			}
 			named := func(other wire.IngressCertificate) bool { return other.Name == c.Name }
-			if !slices.ContainsFunc(n.Certificates, named) {
+			if !slices.ContainsFunc(directory.Certificates, named) {
 				if room -= len(c.CertPEM) + len(c.KeyPEM); room < 0 { // as many as an item of a set takes
 					way.TLS = spec.TLSSelf
 					continue
 				}
-				n.Certificates = append(n.Certificates, *c)
+				directory.Certificates = append(directory.Certificates, *c)
 			}
 			way.TLS = spec.IngressTLS(c.Name)
 		}
 	}
-	n.Challenges = o.certs.Challenges(n.App)
+	directory.Challenges = o.certs.Challenges(directory.App)
 }
 
 // maxPublicBytes is how much of such certificates a directory carries, beside the uploaded ones.
@@ -168,15 +162,15 @@ const maxPublicBytes = 256 << 10
 // noCertificates says why an application of the site's own may not be applied: the site orders no certificates for its hosts. What it asked
 // for before is left as it is.
 func (o *overlay) noCertificates(msg any) error {
-	m, is := msg.(apps.Apply)
+	apply, is := msg.(apps.Apply)
 	if !is {
 		return nil
 	}
-	asked := certs.AskedBy(m.App.Spec.Services)
+	asked := certs.AskedBy(apply.App.Spec.Services)
 	if len(asked) == 0 {
 		return nil
 	}
-	app := m.App.Key()
+	app := apply.App.Key()
 	had := map[string]bool{}
 	if old := o.Apps.App(app); old != nil {
 		for _, a := range certs.AskedBy(old.Manifest.Spec.Services) {
@@ -200,8 +194,8 @@ func (o *overlay) noCertificates(msg any) error {
 	return nil
 }
 
-// CheckCertificates gives the reason to refuse a new assignment whose hosts the site orders no certificates for, or nil. What other services
-// of the application offer is not known here, and no reason.
+// CheckCertificates gives the reason to refuse a new assignment whose hosts the site orders no certificates for, or nil. What other
+// services of the application offer is not known here, and no reason.
 func (p *Admission) CheckCertificates(assigned *spec.Assignment) *wire.Reason {
 	for i, way := range assigned.Spec.Ingress {
 		if way.TLS != spec.TLSACME {
@@ -213,9 +207,6 @@ func (p *Admission) CheckCertificates(assigned *spec.Assignment) *wire.Reason {
 	}
 	return nil
 }
-
-// CertificateMetrics sums up the certificates of a public authority.
-func (vs *views) CertificateMetrics() certs.Metrics { return vs.certs.Metrics() }
 
 // loadAccount takes the record of the account.
 func (o *overlay) loadAccount(value []byte) error { return json.Unmarshal(value, &o.certs.account) }

@@ -52,101 +52,106 @@ func (s *ingressSite) step(msg any) wire.Effects {
 	return fx
 }
 
-// TestPublicCertificate orders the certificate of a host once a worker could answer for it, has workers with an ingress answer the challenge,
-// and gives them the certificate. Others learn of neither.
+// TestPublicCertificate orders the certificate of a host once a worker could answer for it, has workers with an ingress answer the
+// challenge, and gives them the certificate. Others learn of neither.
 func TestPublicCertificate(t *testing.T) {
-	s := publicSite(t)
-	gate, other := s.ingressWorker(1), s.join(2)
-	facts := *s.c.workers[gate].Facts
+	site := publicSite(t)
+	front, other := site.ingressWorker(1), site.join(2)
+	facts := *site.c.workers[front].Facts
 	facts.Features = spec.AgentFeatures()
-	s.report(gate, wire.WorkerReport{Facts: &facts})
-	s.offer("acme", "shop", public("shop.example.org"))
+	site.report(front, wire.WorkerReport{Facts: &facts})
+	site.offer("acme", "shop", public("shop.example.org"))
 	app := key("acme", "shop").App
 	state := func() view.PublicCertificate {
-		list := []view.AppView{{Key: app, Org: s.c.Apps.App(app).Org, Services: []view.ServiceView{{Name: "web"}}}}
-		s.c.showIngress(list)
+		list := []view.AppView{{Key: app, Org: site.c.Apps.App(app).Org, Services: []view.ServiceView{{Name: "web"}}}}
+		site.c.showIngress(list)
 		return *list[0].Services[0].Ingress[0].Certificate
 	}
-	s.tell(gate)
-	s.tell(other)
-	if n := s.directory(gate, "acme", "shop"); n.Services[0].Ingress[0].TLS != spec.TLSSelf || n.Authority == nil || len(n.Challenges) > 0 {
+	site.tell(front)
+	site.tell(other)
+	if n := site.directory(front, "acme", "shop"); n.Services[0].Ingress[0].TLS != spec.TLSSelf || n.Authority == nil ||
+		len(n.Challenges) > 0 {
 		t.Errorf("before there is one: got tls %s, authority %v, want the site's own", n.Services[0].Ingress[0].TLS, n.Authority != nil)
 	}
 	if got := state(); got.State != view.CertificateWaiting || !strings.Contains(got.Reason, "no worker is connected") {
 		t.Errorf("while no worker tells of an ingress: got %+v, want it to wait", got)
 	}
-	s.serve(gate, wire.IngressState{Serving: []skerry.AppKey{app}})
-	if got := state(); got.State != view.CertificateOrdering || !s.c.certs.Busy() {
+	site.serve(front, wire.IngressState{Serving: []skerry.AppKey{app}})
+	if got := state(); got.State != view.CertificateOrdering || !site.c.certs.Busy() {
 		t.Fatalf("when one does: got %+v, want an order", got)
 	}
-	s.step(ChallengeSet{Host: "shop.example.org", Challenge: &wire.IngressChallenge{Host: "shop.example.org", Token: "tok", Answer: "print"}})
-	s.tell(gate)
-	s.tell(other)
-	if n := s.directory(gate, "acme", "shop"); len(n.Challenges) != 1 || n.Challenges[0].Answer != "print" {
-		t.Errorf("challenges at the gate: got %v, want the one", n.Challenges)
+	site.step(ChallengeSet{Host: "shop.example.org", Challenge: &wire.IngressChallenge{Host: "shop.example.org", Token: "tok",
+		Answer: "print"}})
+	site.tell(front)
+	site.tell(other)
+	if n := site.directory(front, "acme", "shop"); len(n.Challenges) != 1 || n.Challenges[0].Answer != "print" {
+		t.Errorf("challenges at the front: got %v, want the one", n.Challenges)
 	}
-	if s.c.ingress.Answers("tok") {
-		t.Error("the gate answers, and has not said so")
+	if site.c.ingress.Answers("tok") {
+		t.Error("the front answers, and has not said so")
 	}
-	s.serve(gate, wire.IngressState{Serving: []skerry.AppKey{app}, Answers: []string{"tok"}})
-	if !s.c.ingress.Answers("tok") {
-		t.Error("the gate does not answer, and has said so")
+	site.serve(front, wire.IngressState{Serving: []skerry.AppKey{app}, Answers: []string{"tok"}})
+	if !site.c.ingress.Answers("tok") {
+		t.Error("the front does not answer, and has said so")
 	}
-	s.step(CertificateDone{certs.Result{Host: "shop.example.org", Org: s.c.Apps.App(app).Org, Why: "the authority is not amused"}})
-	if got := state(); got.State != view.CertificateWaiting || got.Reason != "the authority is not amused" || !got.Next.After(s.now) {
+	site.step(CertificateDone{certs.Result{Host: "shop.example.org", Org: site.c.Apps.App(app).Org, Why: "the authority is not amused"}})
+	if got := state(); got.State != view.CertificateWaiting || got.Reason != "the authority is not amused" || !got.Next.After(site.now) {
 		t.Errorf("after a failure: got %+v, want the reason and when it is ordered next", got)
 	}
 	failed := false
-	for _, e := range s.events {
+	for _, e := range site.events {
 		failed = failed || e.Reason == "CertificateFailed" && e.App == app && strings.Contains(e.Text, "not amused")
 	}
 	if !failed {
-		t.Errorf("events: got %v, want CertificateFailed", s.events)
+		t.Errorf("events: got %v, want CertificateFailed", site.events)
 	}
-	s.tell(gate)
-	if n := s.directory(gate, "acme", "shop"); len(n.Challenges) > 0 {
+	site.tell(front)
+	if n := site.directory(front, "acme", "shop"); len(n.Challenges) > 0 {
 		t.Errorf("challenges after the order: got %v, want none", n.Challenges)
 	}
 }
 
 // TestPublicCertificateRefused refuses applications whose hosts the site orders no certificates for.
 func TestPublicCertificateRefused(t *testing.T) {
-	for _, x := range []struct {
+	for _, row := range []struct {
 		policy certs.Policy
 		hosts  []string
 		code   skerry.Code
 		want   string
 	}{
 		{certs.Policy{}, []string{"shop.example.org"}, skerry.CodeUnsupported, "the site orders no certificates (tls: acme)"},
-		{certs.Policy{Directory: "https://ca", Domains: []string{"example.com"}}, []string{"shop.example.org"}, skerry.CodeUnsupported, "only in example.com"},
+		{certs.Policy{Directory: "https://ca", Domains: []string{"example.com"}}, []string{"shop.example.org"}, skerry.CodeUnsupported,
+			"only in example.com"},
 		{certs.Policy{Directory: "https://ca"}, []string{"*.example.org"}, skerry.CodeUnsupported, "the site cannot set one"},
-		{certs.Policy{Directory: "https://ca", HostsPerOrg: 1}, []string{"a.example.org", "b.example.org"}, skerry.CodeQuota, "certificates for 1 hosts"},
+		{certs.Policy{Directory: "https://ca", HostsPerOrg: 1}, []string{"a.example.org", "b.example.org"}, skerry.CodeQuota,
+			"certificates for 1 hosts"},
 	} {
-		s := newIngressSite(t)
-		s.public(x.policy)
+		site := newIngressSite(t)
+		site.public(row.policy)
 		svc := spec.ServiceSpec{Name: "web", Ports: []spec.Port{{Name: "http", Port: 80}}}
 		svc.Image = "web:1"
-		for _, h := range x.hosts {
+		for _, h := range row.hosts {
 			svc.Ingress = append(svc.Ingress, public(h))
 		}
 		for _, dry := range []bool{true, false} {
-			fx := s.c.Step(s.now, apps.Apply{DryRun: dry, App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+			fx := site.c.Step(site.now, apps.Apply{DryRun: dry, App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
 				Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{svc}}}})
-			if fx.Err == nil || codeOf(fx.Err) != x.code || !strings.Contains(fx.Err.Error(), x.want) {
-				t.Errorf("apply of %v: got %v (%s), want %s with %q", x.hosts, fx.Err, codeOf(fx.Err), x.code, x.want)
+			if fx.Err == nil || codeOf(fx.Err) != row.code || !strings.Contains(fx.Err.Error(), row.want) {
+				t.Errorf("apply of %v: got %v (%s), want %s with %q", row.hosts, fx.Err, codeOf(fx.Err), row.code, row.want)
 			}
 		}
 		a := spec.Assignment{Org: "acme", Spec: svc}
-		if why := s.c.opt.Admission.CheckCertificates(&a); x.code == skerry.CodeUnsupported && (why == nil || !strings.Contains(why.Text, x.want)) {
-			t.Errorf("assignment of %v: got %v, want %q", x.hosts, why, x.want)
+		if why := site.c.opt.Admission.CheckCertificates(&a); row.code == skerry.CodeUnsupported && (why == nil || !strings.Contains(why.Text,
+			row.want)) {
+			t.Errorf("assignment of %v: got %v, want %q", row.hosts, why, row.want)
 		}
 	}
 }
 
 // TestPublicCertificateRestart begins a failed order anew after a restart, later, and keeps the account.
 func TestPublicCertificateRestart(t *testing.T) {
-	s := publicSite(t)
-	opt := s.c.opt
+	site := publicSite(t)
+	opt := site.c.opt
 	opt.AccountKey = []byte("one")
 	kv := map[string][]byte{}
 	var keys []string
@@ -157,12 +162,12 @@ func TestPublicCertificateRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, w := range c.Start(s.now).Writes {
+		for _, w := range c.Start(site.now).Writes {
 			kv[w.Key] = w.Value
 		}
 		keys = append(keys, string(c.certs.account.KeyPEM))
 		opt.AccountKey = []byte("two")
-		s.now = s.now.Add(time.Minute)
+		site.now = site.now.Add(time.Minute)
 	}
 	if got := fmt.Sprint(keys); got != "[one one]" {
 		t.Errorf("keys of the account: got %s, want that of the first start", got)

@@ -25,12 +25,15 @@ type acmeFlags struct {
 
 func (f *acmeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.url, "acme-url", "",
-		"directory of the certificate authority that signs for ingresses with tls: acme, such as https://acme-v02.api.letsencrypt.org/directory (default: none)")
+		"directory of the certificate authority that signs for ingresses with tls: acme, such as "+
+			"https://acme-v02.api.letsencrypt.org/directory (default: none)")
 	fs.BoolVar(&f.terms, "acme-accept-terms", false, "accept the terms of service of that authority; needed with --acme-url")
 	fs.StringVar(&f.email, "acme-email", "", "address at which the authority reaches the operator")
-	fs.StringVar(&f.ca, "acme-ca", "", "file with the CA certificates, as PEM, by which the authority's own server is known (default: those of the system)")
+	fs.StringVar(&f.ca, "acme-ca", "", "file with the CA certificates, as PEM, by which the authority's own server is known "+
+		"(default: those of the system)")
 	fs.StringVar(&f.hook, "acme-dns-hook", "",
-		"program that is run as PROGRAM set NAME VALUE, or unset, for TXT records; needed for *.DOMAIN and for hosts that the authority cannot reach")
+		"program that is run as PROGRAM set NAME VALUE, or unset, for TXT records; needed for *.DOMAIN and for hosts that the "+
+			"authority cannot reach")
 	fs.StringSliceVar(&f.domains, "acme-domain", nil, "domain that hosts with tls: acme must be in; may be repeated (default: any)")
 	fs.IntVar(&f.hosts, "acme-hosts", 50, "number of hosts for which an organisation may have such certificates")
 	fs.IntVar(&f.orders, "acme-orders", 20, "number of orders that the site makes within an hour; an organisation may use half of them")

@@ -1,9 +1,9 @@
-// Package acmeclient orders certificates of a public authority by the ACME protocol (RFC 8555): one account, one host an order. How a challenge
-// gets its answer is the business of whoever calls. It owns no certificate, keeps nothing, and decides neither what to order nor when: that is
-// cluster/certs. The cluster's server imports it.
+// Package acmeclient orders certificates of a public authority by the ACME protocol (RFC 8555): one account, one host an order. How a
+// challenge gets its answer is the business of whoever calls. It owns no certificate, keeps nothing, and decides neither what to order
+// nor when: that is cluster/certs. The cluster's server imports it.
 //
-// The authority is trusted with names, and not with this process: what it sends is bounded in size and time, redirects are not followed, and
-// it is spoken to by HTTPS alone.
+// The authority is trusted with names, and not with this process: what it sends is bounded in size and time, redirects are not followed,
+// and it is spoken to by HTTPS alone.
 package acmeclient
 
 import (
@@ -84,7 +84,8 @@ func New(opt Options) *Client {
 		opt.Timeout = 30 * time.Second
 	}
 	if opt.Transport == nil {
-		opt.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: opt.Roots, MinVersion: tls.VersionTLS12},
+		opt.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: opt.Roots,
+			MinVersion: tls.VersionTLS12},
 			ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: opt.Timeout}
 	}
 	return &Client{opt: opt, http: &http.Client{Transport: &bounded{opt.Transport}, Timeout: opt.Timeout,
@@ -108,10 +109,11 @@ func (c *Client) account(ctx context.Context) (*acme.Client, error) {
 	if c.opt.Email != "" {
 		account.Contact = []string{"mailto:" + c.opt.Email}
 	}
-	if _, err := client.Register(ctx, account, acme.AcceptTOS); err != nil && !errors.Is(err, acme.ErrAccountAlreadyExists) {
+	made, err := client.Register(ctx, account, acme.AcceptTOS)
+	switch {
+	case err != nil && !errors.Is(err, acme.ErrAccountAlreadyExists):
 		return nil, fmt.Errorf("account at the certificate authority: %w", err)
-	}
-	if client.KID == "" { // else each request would ask for it again
+	case err == nil && made.URI == "": // each request would ask for it again
 		return nil, errors.New("account at the certificate authority: the answer has no address of it")
 	}
 	c.acme = client
@@ -152,7 +154,8 @@ func (c *Client) Order(ctx context.Context, host string, kinds []string, by Answ
 const maxAuthorizations = 4
 
 // complete proves the host and fetches the certificate.
-func complete(ctx context.Context, client *acme.Client, order *acme.Order, host string, kinds []string, by Answerer) (certPEM, keyPEM []byte,
+func complete(ctx context.Context, client *acme.Client, order *acme.Order, host string, kinds []string, by Answerer) (certPEM,
+	keyPEM []byte,
 	err error) {
 	if len(order.AuthzURLs) > maxAuthorizations {
 		return nil, nil, fmt.Errorf("the authority wants %d proofs for one host", len(order.AuthzURLs))
@@ -205,7 +208,8 @@ func prove(ctx context.Context, client *acme.Client, url, host string, kinds []s
 		for _, c := range auth.Challenges {
 			offered = append(offered, c.Type)
 		}
-		return fmt.Errorf("the authority takes %.100q as a proof, and the site can give %s", strings.Join(offered, ", "), strings.Join(kinds, ", "))
+		return fmt.Errorf("the authority takes %.100q as a proof, and the site can give %s", strings.Join(offered, ", "), strings.Join(kinds,
+			", "))
 	}
 	ready, err := challenge(client, chosen, host)
 	if err != nil {
@@ -235,26 +239,26 @@ func prove(ctx context.Context, client *acme.Client, url, host string, kinds []s
 const maxToken = 256
 
 // challenge makes one ready to be answered.
-func challenge(client *acme.Client, c *acme.Challenge, host string) (*Challenge, error) {
-	if c.Token == "" || len(c.Token) > maxToken ||
-		strings.Trim(c.Token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-		return nil, fmt.Errorf("the authority's token %.50q is not valid", c.Token)
+func challenge(client *acme.Client, offered *acme.Challenge, host string) (*Challenge, error) {
+	if offered.Token == "" || len(offered.Token) > maxToken ||
+		strings.Trim(offered.Token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		return nil, fmt.Errorf("the authority's token %.50q is not valid", offered.Token)
 	}
-	out := &Challenge{Kind: c.Type, Answer: wire.IngressChallenge{Host: host, Token: c.Token}}
+	out := &Challenge{Kind: offered.Type, Answer: wire.IngressChallenge{Host: host, Token: offered.Token}}
 	var err error
-	switch c.Type {
+	switch offered.Type {
 	case "http-01":
-		out.Answer.Answer, err = client.HTTP01ChallengeResponse(c.Token)
+		out.Answer.Answer, err = client.HTTP01ChallengeResponse(offered.Token)
 	case "tls-alpn-01":
 		var cert tls.Certificate
-		if cert, err = client.TLSALPN01ChallengeCert(c.Token, host); err == nil {
+		if cert, err = client.TLSALPN01ChallengeCert(offered.Token, host); err == nil {
 			out.Answer.CertPEM, out.Answer.KeyPEM, err = encode(cert.Certificate, cert.PrivateKey)
 		}
 	case "dns-01":
 		out.Record = "_acme-challenge." + strings.TrimPrefix(host, "*.")
-		out.Value, err = client.DNS01ChallengeRecord(c.Token)
+		out.Value, err = client.DNS01ChallengeRecord(offered.Token)
 	default:
-		err = fmt.Errorf("nothing here answers %s", c.Type)
+		err = fmt.Errorf("nothing here answers %s", offered.Type)
 	}
 	return out, err
 }
@@ -272,11 +276,11 @@ func encode(chain [][]byte, key crypto.PrivateKey) (certPEM, keyPEM []byte, err 
 
 // failure says what became of an order that failed; taken: the authority had taken it up.
 func failure(err error, taken bool) *Failure {
-	f := &Failure{Err: err, Unreachable: !taken}
+	out := &Failure{Err: err, Unreachable: !taken}
 	problem := new(acme.Error)
 	if errors.As(err, &problem) {
-		f.Unreachable = f.Unreachable && problem.StatusCode >= 500
-		f.RetryAfter = retryAfter(problem.Header.Get("Retry-After"), time.Now())
+		out.Unreachable = out.Unreachable && problem.StatusCode >= 500
+		out.RetryAfter = retryAfter(problem.Header.Get("Retry-After"), time.Now())
 	}
 	refused := new(acme.AuthorizationError)
 	if errors.As(err, &refused) { // its text has an address of the authority's, and what matters at its end
@@ -289,11 +293,11 @@ func failure(err error, taken bool) *Failure {
 			}
 		}
 		if len(why) > 0 {
-			f.Err = fmt.Errorf("the authority did not find the proof of %s: %s", refused.Identifier, strings.Join(why, "; "))
+			out.Err = fmt.Errorf("the authority did not find the proof of %s: %s", refused.Identifier, strings.Join(why, "; "))
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		f.Err = fmt.Errorf("the certificate authority took too long: %w", err)
+		out.Err = fmt.Errorf("the certificate authority took too long: %w", err)
 	}
-	return f
+	return out
 }

@@ -163,9 +163,9 @@ func (a *answers) check(host string, cert, key []byte) {
 
 // TestOrder orders certificates of Pebble, by each challenge, while it refuses a third of all nonces.
 func TestOrder(t *testing.T) {
-	a := authority(t, 33)
-	c := a.client(a.ca.URL)
-	for _, x := range []struct {
+	ca := authority(t, 33)
+	client := ca.client(ca.ca.URL)
+	for _, row := range []struct {
 		host  string
 		kinds []string
 		want  string
@@ -175,14 +175,14 @@ func TestOrder(t *testing.T) {
 		{"*.example.org", []string{"dns-01"}, "dns-01"},
 		{"shop.example.org", []string{"none-77", "dns-01", "http-01"}, "dns-01"},
 	} {
-		a.presented = nil
-		cert, key, err := c.Order(t.Context(), x.host, x.kinds, a)
+		ca.presented = nil
+		cert, key, err := client.Order(t.Context(), row.host, row.kinds, ca)
 		if err != nil {
-			t.Fatalf("order %s by %v: %v", x.host, x.kinds, err)
+			t.Fatalf("order %s by %v: %v", row.host, row.kinds, err)
 		}
-		a.check(x.host, cert, key)
-		if got, want := strings.Join(a.presented, ", "), x.want+", no "+x.want; got != want {
-			t.Errorf("challenges for %s: got %s, want %s", x.host, got, want)
+		ca.check(row.host, cert, key)
+		if got, want := strings.Join(ca.presented, ", "), row.want+", no "+row.want; got != want {
+			t.Errorf("challenges for %s: got %s, want %s", row.host, got, want)
 		}
 	}
 }
@@ -208,10 +208,10 @@ func TestAuthorityForgets(t *testing.T) {
 
 // TestOrderFails has orders fail at the authority: for a host that is not the site's, and for one that it signs nothing for.
 func TestOrderFails(t *testing.T) {
-	a := authority(t, 0)
-	c := a.client(a.ca.URL)
-	a.wrong = true
-	for _, x := range []struct {
+	ca := authority(t, 0)
+	client := ca.client(ca.ca.URL)
+	ca.wrong = true
+	for _, row := range []struct {
 		host string
 		kind string
 		want string
@@ -221,78 +221,79 @@ func TestOrderFails(t *testing.T) {
 		{"*.example.org", "http-01", "the authority takes"},
 		{"a_b.example.org", "http-01", "illegal character"},
 	} {
-		_, _, err := c.Order(t.Context(), x.host, []string{x.kind}, a)
+		_, _, err := client.Order(t.Context(), row.host, []string{row.kind}, ca)
 		f := new(Failure)
-		if !errors.As(err, &f) || !strings.Contains(f.Error(), x.want) || f.Unreachable {
-			t.Errorf("order %s by %s: got %v, want a failure with %q that counts", x.host, x.kind, err, x.want)
+		if !errors.As(err, &f) || !strings.Contains(f.Error(), row.want) || f.Unreachable {
+			t.Errorf("order %s by %s: got %v, want a failure with %q that counts", row.host, row.kind, err, row.want)
 		}
 	}
-	if slices.Contains(a.presented, "carrier-pigeon") {
-		t.Errorf("challenges: got %v, want none of a kind that is not known", a.presented)
+	if slices.Contains(ca.presented, "carrier-pigeon") {
+		t.Errorf("challenges: got %v, want none of a kind that is not known", ca.presented)
 	}
 }
 
 // TestHostileAuthority asks authorities that do not answer as one should. None holds the site up.
 func TestHostileAuthority(t *testing.T) {
 	release := make(chan struct{})
-	directory := func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `{"newNonce":"https://%[1]s/x","newAccount":"https://%[1]s/x","newOrder":"https://%[1]s/x"}`, r.Host)
+	directory := func(answer http.ResponseWriter, request *http.Request) {
+		fmt.Fprintf(answer, `{"newNonce":"https://%[1]s/x","newAccount":"https://%[1]s/x","newOrder":"https://%[1]s/x"}`, request.Host)
 	}
-	for name, x := range map[string]struct {
+	for name, row := range map[string]struct {
 		serve http.HandlerFunc
 		want  string
 	}{
 		"hangs":   {func(http.ResponseWriter, *http.Request) { <-release }, "took too long"},
-		"garbage": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x00\xff{{{") }, "invalid character"},
-		"redirects": {func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, "https://127.0.0.1:1/", http.StatusFound)
+		"garbage": {func(answer http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(answer, "\x00\xff{{{") }, "invalid character"},
+		"redirects": {func(answer http.ResponseWriter, request *http.Request) {
+			http.Redirect(answer, request, "https://127.0.0.1:1/", http.StatusFound)
 		}, "is not followed"},
-		"huge": {func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"newOrder":"`)
+		"huge": {func(answer http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(answer, `{"newOrder":"`)
 			for range 100 {
-				if _, err := io.WriteString(w, strings.Repeat("x", 1<<16)); err != nil {
+				if _, err := io.WriteString(answer, strings.Repeat("x", 1<<16)); err != nil {
 					return
 				}
 			}
 		}, "too large"},
-		"huge refusal": {func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusForbidden)
-			_, _ = io.WriteString(w, `{"detail":"`+strings.Repeat("no", 1<<20))
+		"huge refusal": {func(answer http.ResponseWriter, _ *http.Request) {
+			answer.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(answer, `{"detail":"`+strings.Repeat("no", 1<<20))
 		}, "403"},
-		"in the clear": {func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"newNonce":"http://127.0.0.1:1/","newAccount":"http://127.0.0.1:1/","newOrder":"http://127.0.0.1:1/"}`)
+		"in the clear": {func(answer http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(answer, `{"newNonce":"http://127.0.0.1:1/","newAccount":"http://127.0.0.1:1/","newOrder":"http://127.0.0.1:1/"}`)
 		}, "not https"},
-		"busy": {func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/dir" {
-				directory(w, r)
+		"busy": {func(answer http.ResponseWriter, request *http.Request) {
+			if request.URL.Path == "/dir" {
+				directory(answer, request)
 				return
 			}
-			w.Header().Set("Retry-After", "4000000000")
-			w.Header().Set("Replay-Nonce", "abc")
-			if r.Method == http.MethodHead {
+			answer.Header().Set("Retry-After", "4000000000")
+			answer.Header().Set("Replay-Nonce", "abc")
+			if request.Method == http.MethodHead {
 				return
 			}
-			w.WriteHeader(http.StatusTooManyRequests)
+			answer.WriteHeader(http.StatusTooManyRequests)
 		}, "429"},
-		"no account": {func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/dir" {
-				directory(w, r)
+		"no account": {func(answer http.ResponseWriter, request *http.Request) {
+			if request.URL.Path == "/dir" {
+				directory(answer, request)
 				return
 			}
-			w.Header().Set("Replay-Nonce", "abc")
-			_, _ = io.WriteString(w, "{}")
+			answer.Header().Set("Replay-Nonce", "abc")
+			answer.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(answer, "{}")
 		}, "no address"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewTLSServer(x.serve)
+			s := httptest.NewTLSServer(row.serve)
 			c := New(Options{Directory: s.URL + "/dir", Key: accountKey(t), Timeout: time.Second, Transport: s.Client().Transport})
 			if name == "hangs" {
 				defer func() { close(release) }()
 			}
 			_, _, err := c.Order(t.Context(), "shop.example.org", []string{"http-01"}, nil)
 			f := new(Failure)
-			if !errors.As(err, &f) || !strings.Contains(f.Error(), x.want) {
-				t.Errorf("order: got %v, want a failure with %q", err, x.want)
+			if !errors.As(err, &f) || !strings.Contains(f.Error(), row.want) {
+				t.Errorf("order: got %v, want a failure with %q", err, row.want)
 			}
 			if name == "busy" && (f.RetryAfter != maxWait || f.Unreachable) {
 				t.Errorf("retry after: got %v, unreachable %v, want %v and one that counts", f.RetryAfter, f.Unreachable, maxWait)

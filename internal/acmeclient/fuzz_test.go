@@ -16,7 +16,8 @@ type script struct {
 }
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp := &http.Response{StatusCode: 400, Request: r, Header: http.Header{"Replay-Nonce": {"n"}, "Location": {"https://ca/1"}}, Body: http.NoBody}
+	resp := &http.Response{StatusCode: 400, Request: r, Header: http.Header{"Replay-Nonce": {"n"}, "Location": {"https://ca/1"}},
+		Body: http.NoBody}
 	if s.n++; s.n > 60 { // enough
 		return resp, nil
 	}
@@ -41,9 +42,12 @@ func (nobody) Withdraw(*Challenge)                       {}
 func FuzzAuthority(f *testing.F) {
 	dir := "\x00" + `{"newNonce":"https://ca/n","newAccount":"https://ca/a","newOrder":"https://ca/o","meta":{"termsOfService":"t"}}`
 	order := "\x01" + `{"status":"pending","authorizations":["https://ca/z"],"finalize":"https://ca/f"}`
-	auth := "\x00" + `{"status":"pending","identifier":{"type":"dns","value":"a.b"},"challenges":[{"type":"http-01","url":"https://ca/c","token":"tok"}]}`
+	auth := "\x00" + `{"status":"pending","identifier":{"type":"dns","value":"a.b"},` +
+		`"challenges":[{"type":"http-01","url":"https://ca/c","token":"tok"}]}`
 	valid := "\x00" + `{"status":"valid","certificate":"https://ca/x","authorizations":[]}`
-	f.Add([]byte(dir + "\n\n\x01{}\n" + order + "\n" + auth + "\n\x00{}\n\x00{\"status\":\"valid\"}\n" + valid + "\n" + valid + "\n\x00-----BEGIN CERTIFICATE-----"))
+	begun := dir + "\n\n\x01{}\n"
+	f.Add([]byte(begun + order + "\n" + auth +
+		"\n\x00{}\n\x00{\"status\":\"valid\"}\n" + valid + "\n" + valid + "\n\x00-----BEGIN CERTIFICATE-----"))
 	f.Add([]byte(dir + "\n\n\x01{}\n\x02{\"type\":\"urn:ietf:params:acme:error:badNonce\"}"))
 	f.Add([]byte(dir + "\n\n\x01{}\n\x02{\"type\":\"urn:ietf:params:acme:error:accountDoesNotExist\"}"))
 	key := accountKey(f)
@@ -59,7 +63,8 @@ func FuzzAuthority(f *testing.F) {
 
 func FuzzRetryAfter(f *testing.F) {
 	now := time.Unix(1_800_000_000, 0)
-	for _, s := range []string{"", "0", "-1", "120", "4294967296", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"} {
+	for _, s := range []string{"", "0", "-1", "120", "4294967296", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT",
+		"Thu, 01 Jan 1970 00:00:00 GMT"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

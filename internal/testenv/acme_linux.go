@@ -113,8 +113,9 @@ func (a *ACME) certificate(keyFile string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	x := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Pebble of a test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.ParseIP(a.Address)}, BasicConstraintsValid: true, IsCA: true,
+	x := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Pebble of a test"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.ParseIP(a.Address)}, BasicConstraintsValid: true, IsCA: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, x, x, key.Public(), key)
 	if err != nil {
@@ -124,7 +125,8 @@ func (a *ACME) certificate(keyFile string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{a.CAFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, block := range map[string]*pem.Block{a.CAFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY",
+		Bytes: private}} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			a.t.Fatal(err)
 		}

@@ -46,13 +46,12 @@ type CertificateMetrics struct {
 }
 
 func (m *CertificateMetrics) write(out io.Writer) {
-	metric(out, "skerry_certificates", "gauge", "Hosts with tls: acme by state of their certificate: valid, missing, or failing, which may be valid still.")
-	fmt.Fprintf(out, "skerry_certificates{state=\"valid\"} %d\nskerry_certificates{state=\"missing\"} %d\nskerry_certificates{state=\"failing\"} %d\n",
-		m.Valid, m.Hosts-m.Valid, m.Failing)
+	metric(out, "skerry_certificates", "gauge", "Hosts with tls: acme by state of their certificate; one that fails may be valid, too.")
+	writeBy(out, "skerry_certificates", "state", map[string]int{"valid": m.Valid, "missing": m.Hosts - m.Valid, "failing": m.Failing})
 	metric(out, "skerry_certificate_orders_total", "counter", "Orders of certificates that ended, by result.")
-	fmt.Fprintf(out, "skerry_certificate_orders_total{result=\"issued\"} %d\nskerry_certificate_orders_total{result=\"failed\"} %d\n", m.Issued, m.Failed)
+	writeBy(out, "skerry_certificate_orders_total", "result", map[string]int{"issued": int(m.Issued), "failed": int(m.Failed)})
 	if !m.Ends.IsZero() {
-		metric(out, "skerry_certificate_expiry_seconds", "gauge", "When the first certificate of a host with tls: acme expires, as seconds since 1970.")
+		metric(out, "skerry_certificate_expiry_seconds", "gauge", "When the first of these certificates expires, in seconds since 1970.")
 		fmt.Fprintf(out, "skerry_certificate_expiry_seconds %d\n", m.Ends.Unix())
 	}
 }

@@ -27,23 +27,24 @@ func alpn(addr, host string, protocols ...string) string {
 
 // TestChallenges answers an authority before there is an instance, and nobody else.
 func TestChallenges(t *testing.T) {
-	in, w, addr := start(t, Options{})
-	w.echo(t, "1/10.30.0.1:80", nil)
-	w.serve(t, "1/10.30.0.2:80", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "service ", r.URL.Path) })
+	in, overlay, addr := start(t, Options{})
+	overlay.echo(t, "1/10.30.0.1:80", nil)
+	overlay.serve(t, "1/10.30.0.2:80", func(overlay http.ResponseWriter, r *http.Request) { fmt.Fprint(overlay, "service ", r.URL.Path) })
 	answer := pemPair(t, &x509.Certificate{DNSNames: []string{"shop.example.org"}})
-	c := Config{Challenges: []Challenge{{Host: "shop.example.org", Token: "tok", Answer: "tok.print"},
+	conf := Config{Challenges: []Challenge{{Host: "shop.example.org", Token: "tok", Answer: "tok.print"},
 		{Host: "shop.example.org", Token: "tls", CertPEM: answer.CertPEM, KeyPEM: answer.KeyPEM},
 		{Host: "db.example.org", Token: "db", CertPEM: answer.CertPEM, KeyPEM: answer.KeyPEM}}}
-	set(t, in, c)
+	set(t, in, conf)
 	if got := in.Answers(); len(got) > 0 {
 		t.Errorf("answered without a listener: got %v, want nothing", got)
 	}
 	ca, _ := authority(t)
-	c.Authority = &ca
-	c.Listeners = []Listener{web(Route{Name: "web", Host: "other.example.org", Targets: to("10.30.0.2:80"), Net: 1}),
+	conf.Authority = &ca
+	conf.Listeners = []Listener{web(Route{Name: "web", Host: "other.example.org", Targets: to("10.30.0.2:80"), Net: 1}),
 		{Addr: port(443), Protocol: spec.IngressHTTP, Routes: []Route{{Name: "web", Host: "shop.example.org", TLS: spec.TLSSelf}}},
-		{Addr: port(5432), Protocol: spec.IngressTCP, Routes: []Route{{Name: "db", Host: "db.example.org", TLS: spec.TLSSelf, Targets: to("10.30.0.1:80"), Net: 1}}}}
-	set(t, in, c)
+		{Addr: port(5432), Protocol: spec.IngressTCP, Routes: []Route{{Name: "db", Host: "db.example.org", TLS: spec.TLSSelf,
+			Targets: to("10.30.0.1:80"), Net: 1}}}}
+	set(t, in, conf)
 	if got := fmt.Sprint(in.Answers()); got != "[db tls tok]" {
 		t.Errorf("answered: got %s, want db, tls and tok", got)
 	}
@@ -51,14 +52,16 @@ func TestChallenges(t *testing.T) {
 		"GET /.well-known/acme-challenge/tok HTTP/1.0\r\nHost: shop.example.org:80\r\n\r\n": "200 tok.print",
 		"GET /.well-known/acme-challenge/tok HTTP/1.0\r\nHost: other.example.org\r\n\r\n":   "200 service /.well-known/acme-challenge/tok",
 		"GET /.well-known/acme-challenge/x HTTP/1.0\r\nHost: other.example.org\r\n\r\n":     "200 service /.well-known/acme-challenge/x",
-		"GET /.well-known/acme-challenge/no HTTP/1.0\r\nHost: shop.example.org\r\n\r\n":     "404 404 Not Found: no service is offered under this host and path",
-		"POST /.well-known/acme-challenge/tok HTTP/1.0\r\nHost: shop.example.org\r\n\r\n":   "404 404 Not Found: no service is offered under this host and path",
+		"GET /.well-known/acme-challenge/no HTTP/1.0\r\nHost: shop.example.org\r\n\r\n": "404 404 Not Found: no service is " +
+			"offered under this host and path",
+		"POST /.well-known/acme-challenge/tok HTTP/1.0\r\nHost: shop.example.org\r\n\r\n": "404 404 Not Found: no service is " +
+			"offered under this host and path",
 	} {
 		if got := strings.Join(raw(t, addr(80), request), ", "); got != want {
 			t.Errorf("%q: got %q, want %q", request, got, want)
 		}
 	}
-	dials := w.dials.Load()
+	dials := overlay.dials.Load()
 	for _, x := range []struct {
 		port  int
 		host  string
@@ -74,11 +77,11 @@ func TestChallenges(t *testing.T) {
 			t.Errorf("%s at port %d by %s: got %q, want %q", x.host, x.port, x.proto, got, x.want)
 		}
 	}
-	if got := w.dials.Load(); got != dials {
+	if got := overlay.dials.Load(); got != dials {
 		t.Errorf("connections to instances because of an authority: got %d, want none", got-dials)
 	}
-	c.Challenges = nil
-	set(t, in, c)
+	conf.Challenges = nil
+	set(t, in, conf)
 	if got := alpn(addr(443), "shop.example.org", protocolALPN); got != "refused" || len(in.Answers()) > 0 {
 		t.Errorf("after the order: got %s, answered %v, want refused and none", got, in.Answers())
 	}
@@ -101,7 +104,8 @@ func FuzzChallenges(f *testing.F) {
 		if c.answer(w, r) && (w.Body.String() != answer || path != challengePath+token) {
 			t.Errorf("%q: got %q, want %q for token %q alone", path, w.Body.String(), answer, token)
 		}
-		if config, err := c.config(&tls.ClientHelloInfo{ServerName: host, SupportedProtos: []string{protocolALPN}}); err != nil || config != nil && len(cert) == 0 {
+		if config, err := c.config(&tls.ClientHelloInfo{ServerName: host, SupportedProtos: []string{protocolALPN}}); err != nil ||
+			config != nil && len(cert) == 0 {
 			t.Errorf("by TLS: got a certificate or an error %v, want none", err)
 		}
 	})
