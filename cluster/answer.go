@@ -34,10 +34,11 @@ type PluginHost interface {
 
 // answerer finds out, beside the loop of one life, what the core asks of the world outside.
 type answerer struct {
-	s    *Server
-	work *tier.Work
-	loop *loop.Loop
-	busy chan struct{} // bounds the questions under way
+	s     *Server
+	work  *tier.Work
+	loop  *loop.Loop
+	certs *certifier
+	busy  chan struct{} // bounds the questions under way
 }
 
 // questionsAtOnce bounds the questions under way; the others wait, and may find their deadline past.
@@ -45,6 +46,7 @@ const questionsAtOnce = 32
 
 func newAnswerer(ctx context.Context, s *Server, l *loop.Loop) *answerer {
 	a := &answerer{s: s, work: tier.NewWork(ctx), loop: l, busy: make(chan struct{}, questionsAtOnce)}
+	a.certs = newCertifier(s.opt.ACME, s.opt.Admission.Certificates.Directory, a.work, func(msg any) { l.Post(msg) }, s.opt.Log)
 	if h := s.opt.Plugins; h != nil {
 		a.work.Go(func() {
 			h.Watch(a.work.Ctx, func() { l.Post(core.SetPlugins{List: h.List()}) })
@@ -77,6 +79,10 @@ func (a *answerer) act(action any) {
 		})
 	case core.Appraise:
 		a.begin(func(ctx context.Context) any { return core.Appraised{Name: q.Name, RTT: a.appraise(ctx, q.Name)} })
+	case core.OrderCertificate:
+		a.certs.order(q)
+	case core.ChallengeAnswered:
+		a.certs.answered(q.Token)
 	case core.Disconnect:
 		a.s.Disconnect(q.Name)
 	case core.TakeSnapshot: // takes as long as it likes, and the core bounds how many there are

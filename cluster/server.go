@@ -45,6 +45,7 @@ type ServerOptions struct {
 	// where the relays of other sites reach it; empty: found out.
 	Relay, RelayPublic string
 	Names              tier.NameOptions // answers for host names of services
+	ACME               ACMEOptions      // of what orders certificates of a public authority
 	KeepAlive          time.Duration    // 0: the profile's
 	// Leadership decides whether this process leads the site; nil: it does.
 	Leadership tier.Leadership
@@ -112,7 +113,12 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
+	account, err := newAccountKey()
+	if err != nil {
+		return nil, wire.Effects{}, err
+	}
 	opt := s.opt.Options
+	opt.AccountKey = account
 	opt.Incarnation, opt.Term, opt.Seed, opt.Secret, opt.Pace = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), secret, s.opt.Profile.Pace()
 	opt.IngressAuthority, opt.Zone, opt.NameServers, opt.Standalone = authority, s.opt.Names.Zone(), s.opt.Names.Addrs, s.opt.Root == nil
 	c := core.New(opt)
@@ -153,6 +159,7 @@ func (s *Server) serve(ctx context.Context, life *loop.Loop) error {
 	}
 	answers := newAnswerer(ctx, s, life)
 	s.answers.Store(answers)
+	defer answers.certs.close()
 	defer answers.work.End()
 	done := make(chan error, len(parts))
 	for _, run := range parts {

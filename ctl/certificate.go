@@ -12,6 +12,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 func (a *app) certificateCommand() *cobra.Command {
@@ -120,4 +122,45 @@ func listIngress(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 		}
 	}
 	return out, err
+}
+
+// ingressText tells what clients come to, where, and what is in the way.
+func ingressText(g *view.IngressView) string {
+	host := g.Host
+	if host == "" {
+		host = "*"
+	}
+	out := fmt.Sprintf("%s:%d%s", host, g.Listen, g.Path)
+	if g.TLS != "" && g.TLS != spec.TLSOff {
+		out += " with tls " + string(g.TLS)
+	}
+	if len(g.At) > 0 {
+		out += " at " + strings.Join(g.At, ", ")
+	}
+	if g.Certificate != nil {
+		out += "; " + certificateText(g.Certificate)
+	}
+	if len(g.Problems) > 0 {
+		out += "; " + strings.Join(g.Problems, "; ")
+	}
+	return out
+}
+
+// certificateText says how far the certificate of a host is.
+func certificateText(c *view.PublicCertificate) string {
+	var out string
+	switch c.State {
+	case view.CertificateValid:
+		out = "certificate valid until " + c.NotAfter.Local().Format(time.DateTime)
+	case view.CertificateOrdering:
+		out = "no certificate yet, it is being ordered"
+	case view.CertificateRefused:
+		out = "no certificate"
+	default:
+		out = "no certificate yet"
+	}
+	if c.Reason != "" {
+		out += " (" + c.Reason + ")"
+	}
+	return out
 }

@@ -148,25 +148,6 @@ func pairsText(m map[string]string, between string) string {
 	return strings.Join(out, between)
 }
 
-// ingressText tells what clients come to, where, and what is in the way.
-func ingressText(g *view.IngressView) string {
-	host := g.Host
-	if host == "" {
-		host = "*"
-	}
-	out := fmt.Sprintf("%s:%d%s", host, g.Listen, g.Path)
-	if g.TLS != "" && g.TLS != spec.TLSOff {
-		out += " with tls " + string(g.TLS)
-	}
-	if len(g.At) > 0 {
-		out += " at " + strings.Join(g.At, ", ")
-	}
-	if len(g.Problems) > 0 {
-		out += "; " + strings.Join(g.Problems, "; ")
-	}
-	return out
-}
-
 func describeAlias(out io.Writer, shown *view.AppView, alias *wire.NetworkService) {
 	fmt.Fprintf(out, "\nAlias %s:\n", alias.Name)
 	pairs := newPairs(out)

@@ -6,6 +6,7 @@ import "slices"
 // in silence what it does not know; a service goes only to workers that honour all of its features. The names are those of the fields.
 const (
 	FeatureAliases     = "aliases"
+	FeatureChallenges  = "challenges" // of certificate authorities, at the ingress; no service needs it
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
 	FeatureExtraHosts  = "extraHosts"
@@ -22,9 +23,9 @@ const (
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureAliases, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureFileSystem, FeatureHostAddress,
-		FeatureHostname,
-		FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
+	return []string{FeatureAliases, FeatureChallenges, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureFileSystem,
+		FeatureHostAddress, FeatureHostname, FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls,
+		FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.

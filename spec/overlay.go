@@ -156,10 +156,15 @@ const (
 const (
 	TLSOff  IngressTLS = "off"
 	TLSSelf IngressTLS = "self"
+	// TLSACME is a certificate that the site orders of a public authority, for the ingress' host.
+	TLSACME IngressTLS = "acme"
 )
 
 // IngressTLS says what an ingress does about encryption. YAML reads the word off as false, so this does too.
 type IngressTLS string
+
+// Named reports whether it is the name of an uploaded certificate.
+func (t IngressTLS) Named() bool { return t != "" && t != TLSOff && t != TLSSelf && t != TLSACME }
 
 // UnmarshalJSON reads a text, or false for off.
 func (t *IngressTLS) UnmarshalJSON(data []byte) error {
@@ -169,7 +174,7 @@ func (t *IngressTLS) UnmarshalJSON(data []byte) error {
 	}
 	var s string
 	if json.Unmarshal(data, &s) != nil {
-		return fmt.Errorf("must be off, self, or the name of a certificate, not %s", kindOf(data))
+		return fmt.Errorf("must be off, self, acme, or the name of a certificate, not %s", kindOf(data))
 	}
 	*t = IngressTLS(s)
 	return nil
@@ -215,7 +220,7 @@ type Ingress struct {
 	Alias    string     `json:"alias,omitempty" doc:"Alias of the service to which clients come. Default: the service alone."`
 	Policy   Balance    `json:"policy,omitempty" doc:"How an instance is chosen. Default: closest, as seen from the worker that the client reached." enum:"round-robin,closest,least-loaded"`
 	Protocol string     `json:"protocol,omitempty" doc:"http or tcp. Default: http." enum:"http,tcp"`
-	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate from the site's own authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged."`
+	TLS      IngressTLS `json:"tls,omitempty" doc:"off, self for a certificate from the site's own authority, acme for one that the site orders for the host from a public authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged."`
 	Listen   int        `json:"listen,omitempty" doc:"Port on the workers. Default: 80, or 443 with tls. Required for protocol tcp." min:"0" max:"65535"`
 	// ProxyProtocol tells the service who the client is, where nothing else can.
 	ProxyProtocol bool `json:"proxyProtocol,omitempty" doc:"Send the client's address at the start of each connection (PROXY protocol version 2). Only for protocol tcp."`
@@ -307,8 +312,11 @@ func (c *checker) ingress(path string, way Ingress, service *ServiceSpec) {
 			c.add(path+".host", "write a host name such as shop.example.org, or *.example.org", "%s", err)
 		}
 	}
-	if way.TLS != "" && way.TLS != TLSOff && way.TLS != TLSSelf {
+	if way.TLS.Named() {
 		c.name(path+".tls", string(way.TLS))
+	}
+	if way.TLS == TLSACME && way.Host == "" {
+		c.add(path+".host", "write the host name that clients use", "a public certificate needs a host")
 	}
 	if way.ProxyProtocol && way.Protocol != IngressTCP {
 		c.add(path+".proxyProtocol", "leave it out; requests have X-Forwarded-For", "it is for protocol tcp alone")

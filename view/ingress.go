@@ -31,4 +31,25 @@ type IngressView struct {
 	At []string `json:"at,omitempty" doc:"Workers that serve the ingress. At the root, clusters."`
 	// Problems say why it is not offered, or not everywhere.
 	Problems []string `json:"problems,omitempty" doc:"Why it is not served, or not everywhere."`
+	// Certificate is that of its host with tls: acme, at the cluster; nil: another kind.
+	Certificate *PublicCertificate `json:"certificate,omitempty" doc:"Certificate of the host, if it has tls: acme. Clusters only."`
+}
+
+// CertificateState says how far the certificate of a host is.
+type CertificateState string
+
+// States of a PublicCertificate. Until it is valid, the site's own authority vouches for the host.
+const (
+	CertificateValid    CertificateState = "valid"
+	CertificateOrdering CertificateState = "ordering" // an order is under way
+	CertificateWaiting  CertificateState = "waiting"  // for the next order
+	CertificateRefused  CertificateState = "refused"  // the site orders none
+)
+
+// PublicCertificate shows the certificate that a site orders for a host.
+type PublicCertificate struct {
+	State    CertificateState `json:"state" doc:"Unless it is valid, the site's own authority vouches for the host." enum:"valid,ordering,waiting,refused"`
+	NotAfter time.Time        `json:"notAfter,omitzero" doc:"When it expires."`
+	Reason   string           `json:"reason,omitempty" doc:"Why there is none, or why the last order failed."`
+	Next     time.Time        `json:"next,omitzero" doc:"When it is ordered next."`
 }

@@ -13,6 +13,16 @@ type IngressCertificate struct {
 	KeyPEM  []byte `json:"-" cbor:"3,keyasint,omitempty"`
 }
 
+// IngressChallenge is a question of a certificate authority that workers with an ingress answer, whoever asks: that the host is the site's.
+type IngressChallenge struct {
+	Host  string `json:"host" cbor:"1,keyasint"`
+	Token string `json:"token" cbor:"2,keyasint"` // tells challenges apart; of HTTP-01, what is asked for
+	// Answer is that of HTTP-01; empty: the challenge is TLS-ALPN-01, answered by the certificate.
+	Answer  string `json:"-" cbor:"3,keyasint,omitempty"`
+	CertPEM []byte `json:"-" cbor:"4,keyasint,omitempty"`
+	KeyPEM  []byte `json:"-" cbor:"5,keyasint,omitempty"`
+}
+
 // IngressKey is the key of a worker's IngressState in its observed set.
 const IngressKey = "ingress"
 
@@ -22,6 +32,8 @@ type IngressState struct {
 	Problems []IngressProblem `json:"problems,omitempty" cbor:"2,keyasint,omitempty"`
 	// Waiting are services that something waits for here, to have an instance.
 	Waiting []skerry.ServiceKey `json:"waiting,omitempty" cbor:"3,keyasint,omitempty"`
+	// Answers are the tokens of the challenges that are answered here.
+	Answers []string `json:"answers,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
 // IngressProblem says why a worker does not offer a way in.

@@ -95,6 +95,8 @@ type AppNetwork struct {
 	Authority *IngressCertificate `json:"-" cbor:"6,keyasint,omitempty"`
 	// Aliases are names that lead to the instances of several services, with addresses of their own.
 	Aliases []NetworkService `json:"aliases,omitempty" cbor:"7,keyasint,omitempty"`
+	// Challenges are what a certificate authority asks about hosts of the application. A site hands them only to workers with an ingress.
+	Challenges []IngressChallenge `json:"-" cbor:"8,keyasint,omitempty"`
 }
 
 // NetworkService is one service with its service addresses in a network.

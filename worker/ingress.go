@@ -191,7 +191,7 @@ func (e *workerIngress) review(ctx context.Context) {
 	}
 	e.ends = want.ends
 	maps.Copy(want.problems, e.problems)
-	st := wire.IngressState{}
+	st := wire.IngressState{Answers: e.in.Answers()}
 	for app := range want.serving {
 		st.Serving = append(st.Serving, app)
 	}
@@ -289,6 +289,9 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 		if n.Authority != nil && o.Authority == nil {
 			o.Authority = &ingress.Certificate{CertPEM: n.Authority.CertPEM, KeyPEM: n.Authority.KeyPEM}
 		}
+		for _, c := range n.Challenges {
+			o.Challenges = append(o.Challenges, ingress.Challenge(c))
+		}
 		for i := range n.Services {
 			s := &n.Services[i]
 			service := n.Real(s)
@@ -300,7 +303,7 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 				}
 				r := ingress.Route{Hold: holdFor(s), Name: service.String(), Host: way.Host, Path: way.Path, TLS: way.TLS, Net: n.Net,
 					Fresh: way.Policy == spec.BalanceRoundRobin, ProxyProtocol: way.ProxyProtocol}
-				if way.TLS != "" && way.TLS != spec.TLSOff && way.TLS != spec.TLSSelf {
+				if way.TLS.Named() {
 					if !slices.ContainsFunc(n.Certificates, func(c wire.IngressCertificate) bool { return c.Name == string(way.TLS) }) {
 						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(way.TLS))
 						continue

@@ -11,6 +11,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact/imagekey"
 	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/cluster/certs"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -59,6 +60,8 @@ type Admission struct {
 	// that one of them has signed, as cosign does. The name * is every organisation without an entry; an empty list
 	// asks for no signature.
 	Signers map[string][]string `json:"signers,omitempty"`
+	// Certificates says which hosts the site orders certificates for, of a public authority. Its flags are those of the cluster.
+	Certificates certs.Policy `json:"-"`
 	// Quotas bound what the instances of an organisation may ask for together at this site, trusted or not.
 	Quotas map[string]SiteQuota `json:"quotas,omitempty"`
 }

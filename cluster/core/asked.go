@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/certs"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
@@ -87,6 +88,9 @@ func (vs *views) IngressWorkers(most int) []string {
 	slices.Sort(out)
 	return out[:min(len(out), most)]
 }
+
+// CertificateMetrics sums up the certificates of a public authority.
+func (vs *views) CertificateMetrics() certs.Metrics { return vs.certs.Metrics() }
 
 // IngressAuthority is that of the site's ingresses; nil: they have none.
 func (vs *views) IngressAuthority() *wire.IngressCertificate { return vs.ingress.Authority() }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/cluster/certs"
 	"skerry.dev/skerry/cluster/detect"
 	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
@@ -103,6 +105,7 @@ func newOverlay(b *books, opt *Options) *overlay {
 	a.remote = newRemote(home{a})
 	o := &overlay{abroad: a, peers: network.NewPeers(measuring{b}, opt.Secret[:]), endpoints: network.NewEndpoints()}
 	o.ingress = network.NewIngress(ingressView{o})
+	o.certs.Certs = certs.New(opt.Admission.Certificates)
 	return o
 }
 
@@ -154,6 +157,10 @@ func (c *Core) Load(key string, value []byte) error {
 		err = json.Unmarshal(value, &c.overlayNet)
 	case key == network.KeyIngress:
 		err = c.ingress.Load(value)
+	case key == certs.KeyAccount:
+		err = c.loadAccount(value)
+	case strings.HasPrefix(key, certs.Prefix):
+		err = c.certs.Load(value)
 	case strings.HasPrefix(key, autonomy.Prefix):
 		err = c.amender.overrides.Load(value)
 	case key == network.KeyPeers:
@@ -192,6 +199,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.turnTags(now)
 	c.loadWants()
 	c.startIngress(now, &fx)
+	c.startCerts(now, &fx)
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 		c.seeWorker(c.workers[name])
 	}
@@ -313,6 +321,10 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.gatewayHeard(m)
 	case SetPlugins:
 		c.queue.setPlugins(m)
+	case ChallengeSet:
+		c.challengeSet(m)
+	case CertificateDone:
+		c.certificateDone(now, m, &fx)
 	case apps.DeleteVolume:
 		c.snapshots.deleteVolume(now, m, &fx)
 	case apps.DecideOrphan:
@@ -327,7 +339,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			}
 			break
 		}
-		if fx.Err = c.takenAbove(msg); fx.Err != nil {
+		if fx.Err = cmp.Or(c.takenAbove(msg), c.noCertificates(msg)); fx.Err != nil {
 			return fx
 		}
 		more, ok := c.Apps.Handle(now, msg)
@@ -396,6 +408,7 @@ func (c *Core) NextWake() time.Time {
 	if c.opt.Trusted {
 		consider(time.Unix((c.overlayNet.turn+1)*int64(tagTurn/time.Second), 0))
 	}
+	consider(c.certs.Due())
 	consider(c.detect.Due())
 	consider(c.uplink.Due())
 	return next
@@ -435,6 +448,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	}
 	clear(c.readmit)
 	c.settleIngress(now, fx)
+	c.settleCerts(now, fx)
 	for _, k := range slices.SortedFunc(maps.Keys(c.linked), skerry.AppKey.Compare) {
 		c.publishEndpoints(k)
 		c.publishNetwork(k)

@@ -37,6 +37,7 @@ func (o *overlay) ingressState(now time.Time, name string, value []byte) {
 		st = nil
 	}
 	o.uplink.Touch()
+	o.certs.look = true
 	o.Apps.Waits(now, name, o.ingress.Tell(name, st))
 }
 
@@ -64,6 +65,7 @@ func (o *overlay) settleIngress(now time.Time, fx *wire.Effects) {
 	if !changed {
 		return
 	}
+	o.wantCerts()
 	for _, r := range refusals {
 		o.tellRefused(now, &r, fx)
 	}
@@ -96,12 +98,20 @@ func (o *overlay) ingressesChanged() {
 	for app := range o.ingress.Apps() {
 		o.linked[app] = true
 	}
+	o.certs.look = true
 }
 
 // showIngress adds the ways in to the views of applications.
 func (o *overlay) showIngress(list []view.AppView) {
 	for i := range list {
 		by := o.ingress.Views(list[i].Key)
+		for _, ways := range by {
+			for j := range ways {
+				if ways[j].TLS == spec.TLSACME {
+					ways[j].Certificate = o.certs.State(ways[j].Host, list[i].Org)
+				}
+			}
+		}
 		for j := range list[i].Services {
 			list[i].Services[j].Ingress = by[list[i].Services[j].Name]
 		}
@@ -156,7 +166,7 @@ func (g ingressView) Open() (out []network.IngressWorker) {
 		if w := g.o.workers[name]; w.hasIngress() && !w.sight.Lost() {
 			k, at := g.o.Children.Get(name), w.Facts.Overlay
 			out = append(out, network.IngressWorker{Worker: name, Connected: k != nil && k.Connected, Addrs: at.Ingress,
-				Networks: at.Networks, Unaware: !w.Facts.Knows(spec.FeatureAliases)})
+				Networks: at.Networks, Unaware: !w.Facts.Knows(spec.FeatureAliases), Answers: w.Facts.Knows(spec.FeatureChallenges)})
 		}
 	}
 	return out

@@ -79,6 +79,9 @@ func (in *intake) acceptInstance(now time.Time, a spec.Assignment, origin string
 			why = in.takenHere(&a, origin)
 		}
 		if why == nil {
+			why = in.admission.CheckCertificates(&a)
+		}
+		if why == nil {
 			why = in.othersData(&a)
 		}
 		if why == nil {
@@ -269,7 +272,9 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 		}
 		no := in.admission.Check(&g.A)
 		if no == nil && len(in.copies(id)) == 0 { // what runs goes on
-			no = in.takenHere(&g.A, g.Origin)
+			if no = in.takenHere(&g.A, g.Origin); no == nil {
+				no = in.admission.CheckCertificates(&g.A)
+			}
 		}
 		if why := no; why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}

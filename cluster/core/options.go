@@ -37,6 +37,8 @@ type Options struct {
 	Pool netip.Prefix
 	// IngressAuthority, a new one for each start, becomes the site's if it has none yet. Nil: ingresses have none.
 	IngressAuthority *wire.IngressCertificate
+	// AccountKey, a new one for each start, becomes the site's at the certificate authority if it needs one and has none. It is PEM.
+	AccountKey []byte
 	// Zone is the one that the site's name servers answer for, at these addresses; empty: there are none.
 	Zone        string
 	NameServers []netip.Addr

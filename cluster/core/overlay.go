@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/certs"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/wire"
 )
@@ -21,6 +22,7 @@ type overlay struct {
 	peers     *network.Peers
 	endpoints *network.Endpoints
 	ingress   *network.Ingress
+	certs     publicCerts
 }
 
 // relink has what workers know of an application worked out again.
@@ -104,4 +106,15 @@ func (m measuring) Tell(worker string, p *wire.Peers) bool {
 		return true
 	}
 	return m.b.Children.Put(worker, wire.PeersKey, m.b.codec.Marshal(p)) == nil
+}
+
+// publicCerts is the certificates that a site orders of a public authority, and the account there.
+type publicCerts struct {
+	*certs.Certs
+	account acmeAccount
+	look    bool // what workers answer may be another than before
+}
+
+type acmeAccount struct {
+	KeyPEM []byte `json:"key"`
 }

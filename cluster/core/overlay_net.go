@@ -299,7 +299,7 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 	maps.DeleteFunc(at, func(_ string, there bool) bool { return !there })
 	var bare, full, older []byte
 	if n := o.network(app); n != nil && len(at) > 0 {
-		withIngress, plain := o.ingress.Directory(n)
+		withIngress, plain := o.directory(n)
 		bare, full, older = o.codec.Marshal(plain), o.codec.Marshal(withIngress), o.codec.Marshal(withoutAliasWays(withIngress))
 	}
 	for name := range at {

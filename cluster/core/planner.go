@@ -92,6 +92,9 @@ func (pl *planner) planOne(now time.Time, site *sched.Site, assigned *spec.Assig
 		Considered: site.Len()}
 	why := pl.find.admission.Check(assigned)
 	if why == nil {
+		why = pl.find.admission.CheckCertificates(assigned)
+	}
+	if why == nil {
 		used := pl.find.usedBy(assigned.Org, assigned.ID)
 		for _, p := range planned {
 			used.add(p)

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"skerry.dev/skerry/cluster/autonomy"
+	"skerry.dev/skerry/cluster/certs"
 	"skerry.dev/skerry/cluster/moves"
 	"skerry.dev/skerry/cluster/network"
 	"skerry.dev/skerry/cluster/volumes"
@@ -26,6 +27,8 @@ func Records() map[string]func() any {
 		moves.Prefix:       moves.Record,
 		keyOverlayNet:      func() any { return new(overlayNet) },
 		network.KeyIngress: network.IngressRecord,
+		certs.KeyAccount:   func() any { return new(acmeAccount) },
+		certs.Prefix:       certs.Record,
 		autonomy.Prefix:    autonomy.Record,
 		network.KeyPeers:   func() any { return new(network.Peers) },
 	}

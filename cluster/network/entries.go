@@ -57,7 +57,7 @@ func (j *entryJudge) take(asked *AppIngress) string {
 	}
 	host := fmt.Sprint(asked.Listen, " ", asked.Host)
 	other := j.hosts[host]
-	if other != nil && (other.TLS != asked.TLS || other.Org != asked.Org && asked.TLS != spec.TLSOff && asked.TLS != spec.TLSSelf) {
+	if other != nil && (other.TLS != asked.TLS || other.Org != asked.Org && asked.TLS.Named()) {
 		return fmt.Sprintf("the host has another certificate on port %d, of %s", asked.Listen, whose(other))
 	}
 	// Paths below a host of somebody else's would get what its users send there.

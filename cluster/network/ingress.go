@@ -21,6 +21,7 @@ const (
 	// something waits for.
 	maxIngressProblems, maxIngressText = 500, 300
 	maxWaiting                         = 1000
+	maxAnswers                         = 100 // challenges of certificate authorities
 )
 
 // IngressWorker is a worker that lets clients in.
@@ -31,6 +32,8 @@ type IngressWorker struct {
 	Networks  []netip.Prefix // that the worker is in
 	// Unaware: its agent knows no aliases, and is told of no ways in to them.
 	Unaware bool
+	// Answers: its agent answers challenges of certificate authorities.
+	Answers bool
 }
 
 // IngressSite is what Ingress must know of a site.
@@ -154,6 +157,11 @@ func plausible(st *wire.IngressState) *wire.IngressState {
 		}
 		out.Problems = append(out.Problems, p)
 	}
+	for _, token := range st.Answers[:min(len(st.Answers), maxAnswers)] {
+		if len(token) <= maxIngressText {
+			out.Answers = append(out.Answers, token)
+		}
+	}
 	for _, k := range st.Waiting[:min(len(st.Waiting), maxWaiting)] {
 		if serving[k.App] {
 			out.Waiting = append(out.Waiting, k)
@@ -271,11 +279,56 @@ func (g *Ingress) Offers(k skerry.ServiceKey) bool {
 	})
 }
 
-// Directory gives the directory of an application as workers with an ingress get it, and as others do.
-func (g *Ingress) Directory(n *wire.AppNetwork) (withIngress, plain *wire.AppNetwork) {
+// Offered lists the entries that the site offers, in any order, with a number that says who came first.
+func (g *Ingress) Offered() iter.Seq2[*AppIngress, uint64] {
+	return func(yield func(*AppIngress, uint64) bool) {
+		for app, list := range g.asked {
+			for i := range list {
+				if _, no := g.refused[app][list[i].entry]; !no && !yield(&list[i], list[i].order) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// answering lists the workers that could answer a challenge.
+func (g *Ingress) answering() iter.Seq[*wire.IngressState] {
+	return func(yield func(*wire.IngressState) bool) {
+		for _, w := range g.site.Open() {
+			if st := g.states[w.Worker]; w.Connected && w.Answers && st != nil && !yield(st) {
+				return
+			}
+		}
+	}
+}
+
+// CanAnswer reports whether a worker could answer a challenge.
+func (g *Ingress) CanAnswer() bool {
+	for range g.answering() {
+		return true
+	}
+	return false
+}
+
+// Answers reports whether all workers that could answer a challenge do.
+func (g *Ingress) Answers(token string) (all bool) {
+	for st := range g.answering() {
+		if all = slices.Contains(st.Answers, token); !all {
+			return false
+		}
+	}
+	return all
+}
+
+// Directory gives the directory of an application as workers with an ingress get it, and as others do. certify gives the first one the
+// certificates of hosts that a public authority vouches for.
+func (g *Ingress) Directory(n *wire.AppNetwork, certify func(*wire.AppNetwork)) (withIngress, plain *wire.AppNetwork) {
 	full, bare := *n, *n
 	full.Services, bare.Services = slices.Clone(n.Services), slices.Clone(n.Services)
+	full.Certificates = slices.Clone(n.Certificates)
 	bare.Certificates, bare.Authority, full.Authority = nil, nil, nil
+	bare.Challenges, full.Challenges = nil, nil
 	refused := g.refused[n.App]
 	for i := range full.Services {
 		bare.Services[i].Ingress = nil
@@ -283,6 +336,9 @@ func (g *Ingress) Directory(n *wire.AppNetwork) (withIngress, plain *wire.AppNet
 			_, no := refused[in.Entry()]
 			return no
 		})
+	}
+	certify(&full)
+	for i := range full.Services {
 		for _, in := range full.Services[i].Ingress {
 			if in.TLS == spec.TLSSelf {
 				full.Authority = g.record.Authority

@@ -185,7 +185,7 @@ func (h *harbour) do(verb string, args []string) string {
 		for _, d := range h.asks[k] {
 			n.Services[0].Ingress = append(n.Services[0].Ingress, d.Ingress)
 		}
-		withIngress, plain := h.g.Directory(n)
+		withIngress, plain := h.g.Directory(n, func(*wire.AppNetwork) {})
 		if len(plain.Services[0].Ingress)+len(plain.Certificates) > 0 || plain.Authority != nil {
 			h.t.Errorf("other workers are told %+v", plain)
 		}

@@ -22,6 +22,7 @@ func clusterCommand() *cobra.Command {
 	var c role.CommonFlags
 	var p parentFlags
 	var j role.JoinFlags
+	var public acmeFlags
 	var cfg parents.ClusterConfig
 	var pool, admission, plugins, profile string
 	var succeed []string
@@ -85,6 +86,9 @@ everybody may do everything.`,
 			if err != nil {
 				return err
 			}
+			if site.Admission.Certificates, site.ACME, err = public.options(); err != nil {
+				return err
+			}
 			if site.Pool, err = poolFlag(pool); err != nil {
 				return err
 			}
@@ -125,6 +129,7 @@ everybody may do everything.`,
 	c.Add(cmd.Flags(), "cluster")
 	p.add(cmd.Flags(), clusterLink, clusterAPI)
 	j.Add(cmd.Flags(), "root", "root", "7443")
+	public.add(cmd.Flags())
 	cmd.AddCommand(role.StatusCommand("cluster"), pluginCommand())
 	cmd.Flags().StringSliceVar(&succeed, "succeed", nil,
 		"stand by as a successor of the cluster at this address, HOST or HOST:PORT (default port 7444); the first time with --join and a token for a successor; may be repeated")

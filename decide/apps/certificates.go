@@ -57,7 +57,7 @@ func (cs *certificates) put(now time.Time, m PutCertificate) (any, wire.Effects,
 	if err := skerry.CheckName(m.Name); err != nil {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "name of the certificate: %s", err)
 	}
-	if t := spec.IngressTLS(m.Name); t == spec.TLSOff || t == spec.TLSSelf {
+	if !spec.IngressTLS(m.Name).Named() {
 		return nil, fx, skerry.Errorf(skerry.CodeInvalid, "%q means something else in a manifest", m.Name).WithHint("choose another name")
 	}
 	if n := len(m.CertPEM) + len(m.KeyPEM); n > spec.MaxCertificate {
@@ -132,7 +132,7 @@ func (cs *certificates) Certificates(org string) []view.CertificateView {
 func namedBy(a *App) (out []string) {
 	for i := range a.Manifest.Spec.Services {
 		for _, g := range a.Manifest.Spec.Services[i].Ingress {
-			if g.TLS != "" && g.TLS != spec.TLSOff && g.TLS != spec.TLSSelf {
+			if g.TLS.Named() {
 				out = append(out, string(g.TLS))
 			}
 		}

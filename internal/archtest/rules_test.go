@@ -47,9 +47,10 @@ var imports = map[string]string{
 	// roles: a server, and the core that decides for it
 	"root":             ". spec wire view root/core decide/apps decide/sched internal/loop internal/panics internal/tier overlay/resolver store store/journal store/vault",
 	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/evidence decide/members decide/questions decide/reconcile decide/sched",
-	"cluster":          ". spec wire view cluster/core cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/loop internal/panics internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
-	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/evidence decide/ipam decide/members decide/questions decide/reconcile decide/sched",
+	"cluster":          ". spec wire view cluster/certs cluster/core cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/acmeclient internal/loop internal/panics internal/printed internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
+	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/certs cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/evidence decide/ipam decide/members decide/questions decide/reconcile decide/sched",
 	"cluster/autonomy": ". spec wire view decide/apps",
+	"cluster/certs":    ". spec wire view",
 	"cluster/detect":   "wire",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
@@ -118,6 +119,7 @@ var imports = map[string]string{
 	"internal/loopfs":       "",
 	"internal/owners":       "internal/files",
 	"internal/roundtrip":    "spec wire decide/coord internal/files internal/panics",
+	"internal/acmeclient":   "wire",
 	"internal/printed":      "",
 	"internal/processstats": "",
 	"internal/s3":           ".",
@@ -154,7 +156,7 @@ var vocabulary = []string{".", "spec", "wire", "view"}
 var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/evidence", "decide/crontab",
 	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core", "cluster/core",
-	"cluster/autonomy", "cluster/detect", "cluster/moves", "cluster/network",
+	"cluster/autonomy", "cluster/certs", "cluster/detect", "cluster/moves", "cluster/network",
 	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
 
 // impureImports may not be imported by pure packages.

@@ -63,6 +63,8 @@ func TestRecords(t *testing.T) {
 		"root credit/":          "a site that was doubted",
 		"root cordon/":          "a site that takes nothing new, where tests of the set could not go on",
 		"cluster grants":        "newer than the newest set",
+		"cluster acme/":         "newer than the newest set",
+		"cluster acmeaccount":   "as acme/",
 		"cluster leaving/":      "an instance that is about to end",
 		"cluster auth/revoked/": "as at the root",
 		"cluster cert/":         "as at the root",

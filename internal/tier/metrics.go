@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
@@ -33,6 +34,26 @@ type RoleMetrics struct {
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
 	Ignored   map[string]int // what peers sent that had no effect, by reason
 	Orphans   int            // instances that run and that the store does not know
+	// Certificates are those of a public authority; nil: the role orders none.
+	Certificates *CertificateMetrics
+}
+
+// CertificateMetrics are those of the certificates that a site orders of a public authority.
+type CertificateMetrics struct {
+	Hosts, Valid, Failing int
+	Issued, Failed        uint64
+	Ends                  time.Time // of the first one that ends; the zero time: there is none
+}
+
+func (m *CertificateMetrics) write(out io.Writer) {
+	metric(out, "skerry_certificates", "gauge", "Hosts with tls: acme by state of their certificate; one that fails may be valid, too.")
+	writeBy(out, "skerry_certificates", "state", map[string]int{"valid": m.Valid, "missing": m.Hosts - m.Valid, "failing": m.Failing})
+	metric(out, "skerry_certificate_orders_total", "counter", "Orders of certificates that ended, by result.")
+	writeBy(out, "skerry_certificate_orders_total", "result", map[string]int{"issued": int(m.Issued), "failed": int(m.Failed)})
+	if !m.Ends.IsZero() {
+		metric(out, "skerry_certificate_expiry_seconds", "gauge", "When the first of these certificates expires, in seconds since 1970.")
+		fmt.Fprintf(out, "skerry_certificate_expiry_seconds %d\n", m.Ends.Unix())
+	}
 }
 
 func metric(w io.Writer, name, kind, help string) {
@@ -89,6 +110,9 @@ func (m *RoleMetrics) Write(out io.Writer) {
 		fmt.Fprintf(out, "skerry_image_cache_limit_bytes %d\n", c.Max)
 		metric(out, "skerry_image_cache_evicted_total", "counter", "Names of images that went to make room for others.")
 		fmt.Fprintf(out, "skerry_image_cache_evicted_total %d\n", c.Evicted)
+	}
+	if m.Certificates != nil {
+		m.Certificates.write(out)
 	}
 	metric(out, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
 	writeBy(out, "skerry_ignored_total", "reason", m.Ignored)

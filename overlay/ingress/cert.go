@@ -38,9 +38,10 @@ type keyring struct {
 	caKey  crypto.Signer
 	chain  [][]byte
 
-	authority string // what caCert was read from
-	mu        sync.Mutex
-	issued    map[string]*tls.Certificate
+	challenges challenges
+	authority  string // what caCert was read from
+	mu         sync.Mutex
+	issued     map[string]*tls.Certificate
 }
 
 // newKeyring reads the certificates of a configuration; those that cannot be used are named in the error.
@@ -55,6 +56,9 @@ func (in *Ingress) newKeyring(conf Config) (*keyring, error) {
 		}
 		k.byName[spec.IngressTLS(c.Name)] = &pair
 	}
+	var err error
+	k.challenges, err = newChallenges(conf.Challenges)
+	problems = append(problems, err)
 	if conf.Authority != nil {
 		pair, err := tls.X509KeyPair(conf.Authority.CertPEM, conf.Authority.KeyPEM)
 		signer, ok := pair.PrivateKey.(crypto.Signer)

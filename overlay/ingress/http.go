@@ -295,6 +295,9 @@ func (d *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, r, http.StatusMethodNotAllowed)
 		return
 	}
+	if t.certs.challenges.answer(w, r) {
+		return
+	}
 	host, okHost := cleanHost(r.Host)
 	path, okPath := segments(r.URL.EscapedPath())
 	if !okHost || !okPath {

@@ -37,6 +37,8 @@ type Config struct {
 	// Authority signs the certificates of routes with TLSSelf. Nil: each is signed by its own key, and clients must be
 	// told to accept it.
 	Authority *Certificate
+	// Challenges are what certificate authorities ask, and what is answered, before any route.
+	Challenges []Challenge
 	// Trusted are proxies in front of this one, whose X-Forwarded headers are believed.
 	Trusted []netip.Prefix
 }

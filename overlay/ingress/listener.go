@@ -60,7 +60,7 @@ func (in *Ingress) open(ln net.Listener, t *table) *listener {
 		ErrorLog: slog.NewLogLogger(in.opt.Log.Handler(), slog.LevelDebug),
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return d.table.Load().certificate(h)
-		}},
+		}, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { return d.table.Load().certs.challenges.config(h) }},
 	}
 	d.serving.Go(func() {
 		l := &counted{ln, d}

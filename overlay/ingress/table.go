@@ -68,7 +68,8 @@ func (in *Ingress) newTable(l Listener, certs *keyring, trusted []netip.Prefix, 
 			n.segments, _ = segments(strings.TrimSuffix(r.Path, "/"))
 		} else if secure {
 			n.config = &tls.Config{MinVersion: tls.VersionTLS12,
-				GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.get(r.TLS, h) }}
+				GetCertificate:     func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return certs.get(r.TLS, h) },
+				GetConfigForClient: certs.challenges.config}
 		}
 		t.peek = t.peek || !t.http && (secure || r.Host != "")
 		list := &t.any

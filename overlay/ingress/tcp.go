@@ -40,7 +40,7 @@ func (d *listener) carry(client net.Conn) {
 		hctx, stop := context.WithTimeout(ctx, d.in.opt.HeaderTimeout)
 		err := tc.HandshakeContext(hctx)
 		stop()
-		if err != nil {
+		if err != nil || tc.ConnectionState().NegotiatedProtocol == protocolALPN { // an authority wants no more
 			return
 		}
 		conn = tc

@@ -2666,7 +2666,7 @@ export interface components {
             protocol?: "http" | "tcp";
             /** @description Send the client's address at the start of each connection (PROXY protocol version 2). Only for protocol tcp. */
             proxyProtocol?: boolean;
-            /** @description off, self for a certificate from the site's own authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged. */
+            /** @description off, self for a certificate from the site's own authority, acme for one that the site orders for the host from a public authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged. */
             tls?: string;
         };
         IngressAuthority: {
@@ -2693,6 +2693,8 @@ export interface components {
         IngressView: {
             /** @description Workers that serve the ingress. At the root, clusters. */
             at?: string[] | null;
+            /** @description Certificate of the host, if it has tls: acme. Clusters only. */
+            certificate?: components["schemas"]["PublicCertificate"];
             host?: string;
             /** Format: int64 */
             listen: number;
@@ -3169,6 +3171,25 @@ export interface components {
             title: string;
             /** @description urn:skerry:error: followed by the error code. */
             type: string;
+        };
+        PublicCertificate: {
+            /**
+             * Format: date-time
+             * @description When it is ordered next.
+             */
+            next?: string;
+            /**
+             * Format: date-time
+             * @description When it expires.
+             */
+            notAfter?: string;
+            /** @description Why there is none, or why the last order failed. */
+            reason?: string;
+            /**
+             * @description Unless it is valid, the site's own authority vouches for the host.
+             * @enum {string}
+             */
+            state: "valid" | "ordering" | "waiting" | "refused";
         };
         QoS: {
             /** @description Cores: a number such as 0.5, or a string such as 500m. Responses use the number. */

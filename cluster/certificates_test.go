@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/internal/acmeclient"
+)
+
+// TestDNSHook calls programs as an operator may write them: one that works, one that fails and says a lot, one that is not there, and one
+// that does not end.
+func TestDNSHook(t *testing.T) {
+	dir := t.TempDir()
+	for name, row := range map[string]struct{ text, want string }{
+		"works":    {`echo "$@" >> ` + dir + `/log`, "<nil>"},
+		"fails":    {`echo out of order >&2; yes | head -c 100000; exit 7`, `the DNS program failed (exit status 7): "out of order\ny`},
+		"not one":  {"", "the DNS program failed (fork/exec"},
+		"hangs":    {`exec sleep 1000`, "the DNS program did not end in 100ms"},
+		"children": {`sleep 1000 & echo $! > ` + dir + `/child; exit 0`, "the DNS program failed (exec: WaitDelay expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := filepath.Join(dir, name)
+			if row.text != "" {
+				if err := os.WriteFile(program, []byte("#!/bin/sh\n"+row.text+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := newCertifier(ACMEOptions{Hook: program}, "", nil, nil, slog.New(slog.DiscardHandler))
+			limit := time.Minute
+			if name == "hangs" {
+				limit = 100 * time.Millisecond
+			}
+			err := c.hook(context.Background(), limit, "set", &acmeclient.Challenge{Record: "_acme-challenge.example.org", Value: "v a$l"})
+			if got := fmt.Sprint(err); !strings.HasPrefix(got, row.want) || len(got) > 1000 {
+				t.Errorf("hook: got %s, want %s", got, row.want)
+			}
+		})
+	}
+	if said, err := os.ReadFile(filepath.Join(dir, "log")); err != nil || string(said) != "set _acme-challenge.example.org v a$l\n" {
+		t.Errorf("the program was called with %q, %v, want set, name and value", said, err)
+	}
+	if pid, err := os.ReadFile(filepath.Join(dir, "child")); err == nil {
+		var n int
+		if _, err := fmt.Sscan(string(pid), &n); err == nil {
+			if p, err := os.FindProcess(n); err == nil {
+				_ = p.Kill()
+			}
+		}
+	}
+}
