@@ -50,7 +50,8 @@ func openHostPath(grants []spec.HostPath, path string) (file *os.File, writable 
 			return nil, false, impossible(fmt.Sprintf("%s is, or goes through, a symbolic link that leads out of %s, which is all that the site opens there; name the place that is meant, "+
 				"or ask the site's operator, who grants it by hostPaths in the admission policy", path, at))
 		case errors.Is(err, unix.ENOSYS):
-			return nil, false, impossible("host paths of this organisation need Linux 5.6 or newer, which finds them without following links out of " + at)
+			return nil, false, impossible("host paths of this organisation need Linux 5.6 or newer, " +
+				"which finds them without following links out of " + at)
 		case err != nil:
 			return nil, false, &os.PathError{Op: "open", Path: path, Err: err}
 		}

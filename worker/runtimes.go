@@ -178,7 +178,8 @@ func (rt *runtimes) ability(driver string, a runtime.Ability) bool {
 func (rt *runtimes) usersKnown(driver string) error {
 	for _, r := range rt.last() {
 		if r.Name == driver && driver == spec.RuntimeOCI && !r.Passed {
-			return fmt.Errorf("runtime %s did not pass its last self-test, which says whether containers have users of their own: %s", driver, r.Cause)
+			return fmt.Errorf("runtime %s did not pass its last self-test, which says whether containers have users of their own: %s",
+				driver, r.Cause)
 		}
 	}
 	return nil

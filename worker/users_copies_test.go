@@ -388,7 +388,8 @@ func TestSettleUsers(t *testing.T) {
 	}
 	s.runtimes.reports = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Cause: "the disk is full"}}
 	a := &spec.Assignment{ID: "z", Org: "mule", Runtime: spec.RuntimeOCI}
-	if err := settleUsers(t.Context(), s, a, &a.Spec.Container, spec.MainContainer, &runtime.Spec{}, img); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+	err = settleUsers(t.Context(), s, a, &a.Spec.Container, spec.MainContainer, &runtime.Spec{}, img)
+	if err == nil || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("after a self-test that failed, the error is %v, want one that gives its reason", err)
 	}
 	can := func(abilities ...string) {

@@ -133,13 +133,3 @@ func (l *lifecycle) regrant(now time.Time, p *placement, a spec.Assignment, fx *
 	l.event(fx, now, p, wire.EventNormal, "Regranted", "it goes on under a new token: its site was chosen again")
 	return true
 }
-
-const awaitsRoot = "its site has not heard the root since it started, which may run it elsewhere by now"
-
-// awaitsRoot reports whether an instance may not be started before the root is back: the root gives it to another site when this one is out
-// of touch, and nobody here knows for how long it has been. What runs has wire.AutonomyGrace, see autonomy.Dependents.
-func (l *lifecycle) awaitsRoot(p *placement) bool {
-	away, heard := l.uplink.Away()
-	_, stops := p.stopsAfter()
-	return stops && !away.IsZero() && !heard
-}

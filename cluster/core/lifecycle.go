@@ -283,6 +283,16 @@ func (l *lifecycle) gone(now time.Time, worker string, id skerry.InstanceID, fx 
 	}
 }
 
+const awaitsRoot = "its site has not heard the root since it started, which may run it elsewhere by now"
+
+// awaitsRoot reports whether an instance may not be started before the root is back: the root gives it to another site when this one is out
+// of touch, and nobody here knows for how long it has been. What runs has wire.AutonomyGrace, see autonomy.Dependents.
+func (l *lifecycle) awaitsRoot(p *placement) bool {
+	away, heard := l.uplink.Away()
+	_, stops := p.stopsAfter()
+	return stops && !away.IsZero() && !heard
+}
+
 // drop forgets a placement and tells its owner.
 func (l *lifecycle) drop(now time.Time, p *placement, fx *wire.Effects) {
 	l.reserve(p, -1)

@@ -323,16 +323,16 @@ func (g *Ingress) Answers(token string) (all bool) {
 
 // Directory gives the directory of an application as workers with an ingress get it, and as others do. certify gives the first one the
 // certificates of hosts that a public authority vouches for.
-func (g *Ingress) Directory(n *wire.AppNetwork, certify func(*wire.AppNetwork)) (withIngress, plain *wire.AppNetwork) {
-	full, bare := *n, *n
-	full.Services, bare.Services = slices.Clone(n.Services), slices.Clone(n.Services)
-	full.Certificates = slices.Clone(n.Certificates)
+func (g *Ingress) Directory(network *wire.AppNetwork, certify func(*wire.AppNetwork)) (withIngress, plain *wire.AppNetwork) {
+	full, bare := *network, *network
+	full.Services, bare.Services = slices.Clone(network.Services), slices.Clone(network.Services)
+	full.Certificates = slices.Clone(network.Certificates)
 	bare.Certificates, bare.Authority, full.Authority = nil, nil, nil
 	bare.Challenges, full.Challenges = nil, nil
-	refused := g.refused[n.App]
+	refused := g.refused[network.App]
 	for i := range full.Services {
 		bare.Services[i].Ingress = nil
-		full.Services[i].Ingress = slices.DeleteFunc(slices.Clone(n.Services[i].Ingress), func(in spec.Ingress) bool {
+		full.Services[i].Ingress = slices.DeleteFunc(slices.Clone(network.Services[i].Ingress), func(in spec.Ingress) bool {
 			_, no := refused[in.Entry()]
 			return no
 		})

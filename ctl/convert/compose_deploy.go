@@ -94,8 +94,8 @@ func (conv *compose) resources(from, both *fields, svc *spec.ServiceSpec) {
 }
 
 func (conv *compose) placement(place *fields, svc *spec.ServiceSpec) {
-	for i, text := range place.texts("constraints", "") {
-		at := fmt.Sprintf("constraints[%d]", i)
+	for index, text := range place.texts("constraints", "") {
+		at := fmt.Sprintf("constraints[%d]", index)
 		name, value, is := strings.Cut(text, "==")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		label, ofNode := strings.CutPrefix(name, "node.labels.")

@@ -242,25 +242,25 @@ func (l *lifecycle) Gone(now time.Time, holder string, id skerry.InstanceID, fx 
 // noteFailure counts what goes wrong with instances of a revision that is being rolled out. asked is how many restarts somebody has asked
 // for, at the owner or at the site while it was alone: those are no failures.
 func (l *lifecycle) noteFailure(now time.Time, before, i *Instance, asked uint64, fx *wire.Effects) {
-	n := i.restarts(before)
+	failures := i.restarts(before)
 	if asked > before.Restarted {
-		n -= int(min(uint64(n), asked-before.Restarted))
+		failures -= int(min(uint64(failures), asked-before.Restarted))
 		if i.Target != "" {
-			n = 0 // each of its copies is restarted, and until all are, nobody knows which were asked for
+			failures = 0 // each of its copies is restarted, and until all are, nobody knows which were asked for
 		}
 	}
 	if i.State == skerry.Failed && before.State != skerry.Failed {
-		n++
+		failures++
 	}
 	a := l.apps[i.Service.App]
-	if n == 0 || a == nil || i.Stopping {
+	if failures == 0 || a == nil || i.Stopping {
 		return
 	}
 	r := a.Rollouts[i.Service.Service]
 	if r == nil || r.Revision != i.Revision || !r.EndedAt.IsZero() || r.ails(i) {
 		return
 	}
-	r.Failures += n
+	r.Failures += failures
 	r.FailedAt, r.HealthyAt = now, time.Time{}
 	if i.Reason != "" {
 		r.Reason = i.Reason
