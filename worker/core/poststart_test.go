@@ -155,3 +155,20 @@ func TestPostStartOfASidecar(t *testing.T) {
 		}
 	}
 }
+
+// An instance does not leave before its postStart is done: the copy that goes on from its state does not begin with it again.
+func TestPostStartBeforeLeaving(t *testing.T) {
+	d := newDevice(t)
+	a := hookedAssignment(false)
+	next := skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 2}
+	a.Leave = &spec.Leave{For: next}
+	d.runs(a)
+	ask := LeaveLocal{ID: a.ID, For: next}
+	if fx := d.step(ask); fx.Err == nil || d.c.ledger.insts[a.ID].Left != nil {
+		t.Fatalf("it leaves while its hook runs: %+v", fx.Result)
+	}
+	d.step(HookDone{ID: a.ID, Name: spec.MainContainer, Attempt: 1})
+	if fx := d.step(ask); fx.Err != nil {
+		t.Errorf("it does not leave after the hook: %v", fx.Err)
+	}
+}
