@@ -67,7 +67,7 @@ func postStart(ctx context.Context, server *Server, run core.RunHook) (done core
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if _, err := driver.Wait(hook, handle); err == nil {
+		if _, err := driver.Wait(hook, handle); err == nil || errors.Is(err, runtime.ErrNotFound) { // or was removed already
 			cancel()
 		}
 	}()

@@ -146,15 +146,17 @@ func TestPostStart(t *testing.T) {
 		takes, end time.Duration
 		code       int
 		want       string // "" for done, "-" where nothing is told
+		removed    bool
 	}{
-		"done":         {time.Second, 0, 0, ""},
-		"failed":       {time.Second, 0, 7, "status 7"},
-		"it ends":      {time.Minute, 4 * time.Second, 0, "-"},
-		"it goes with": {4 * time.Second, 4100 * time.Millisecond, 137, "-"},
+		"done":         {time.Second, 0, 0, "", false},
+		"failed":       {time.Second, 0, 7, "status 7", false},
+		"it ends":      {time.Minute, 4 * time.Second, 0, "-", false},
+		"it goes with": {4 * time.Second, 4100 * time.Millisecond, 137, "-", false},
+		"is removed":   {4 * time.Second, time.Second, 137, "-", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{})}
+				d := &hooked{takes: c.takes, code: c.code, ends: make(chan struct{}), gone: c.removed}
 				s := serverWith(map[string]runtime.Driver{"oci": d})
 				if c.end > 0 {
 					time.AfterFunc(c.end, func() { close(d.ends) })

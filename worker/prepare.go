@@ -223,8 +223,11 @@ func writeConfig(path string, f spec.ConfigFile) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, []byte(f.Content), 0o600); err != nil {
-		return err
+	// What is there already may be mounted into a program that runs: it would read half of it, or nothing if the disk is full.
+	if data, err := os.ReadFile(path); err != nil || string(data) != f.Content {
+		if err := os.WriteFile(path, []byte(f.Content), 0o600); err != nil {
+			return err
+		}
 	}
 	return os.Chmod(path, mode)
 }

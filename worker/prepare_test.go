@@ -3,8 +3,11 @@
 package worker
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -73,5 +76,32 @@ func TestRuntimeMustBeTheOneAskedFor(t *testing.T) {
 	// A cluster that chose no runtime at all knows no classes either.
 	if got := runtimeOf(&spec.Assignment{Spec: spec.ServiceSpec{Isolation: spec.IsolationHardware}}); got != "microvm" {
 		t.Error(got)
+	}
+}
+
+// A preparation that is repeated while a program runs does not empty its configuration under it, not even for a moment.
+func TestConfigThatIsThereStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config", "0")
+	file := spec.ConfigFile{Path: "/etc/app", Content: "level: 3\n"}
+	if err := writeConfig(path, file); err != nil {
+		t.Fatal(err)
+	}
+	was := time.Unix(1_700_000_000, 0)
+	if err := os.Chtimes(path, was, was); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeConfig(path, file); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || !st.ModTime().Equal(was) {
+		t.Errorf("it was written again: %v, %v", st.ModTime(), err)
+	}
+	file.Content, file.Mode = "level: 4\n", "0400"
+	if err := writeConfig(path, file); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if st, e := os.Stat(path); err != nil || e != nil || string(data) != file.Content || st.Mode().Perm() != 0o400 {
+		t.Errorf("a new one is %q, %v", data, st.Mode())
 	}
 }

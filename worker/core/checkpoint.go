@@ -38,7 +38,7 @@ type LeaveAnswer struct {
 func (life *lifecycle) leave(now time.Time, m LeaveLocal, fx *wire.Effects) {
 	i := life.ledger.insts[m.ID]
 	if i == nil || i.A.Leave == nil || i.A.Leave.For != m.For || i.Ending || i.Left != nil || i.resizing || i.restarting ||
-		life.freeze.frozen() || !i.main().Running || i.main().stop {
+		life.freeze.frozen() || !i.main().Running || i.main().stop || i.main().Hook {
 		fx.Err = skerry.Errorf(skerry.CodeConflict, "instance %q may not leave now", m.ID)
 		return
 	}

@@ -100,7 +100,8 @@ func (i *inst) start(name string, fx *wire.Effects) {
 		k.Handle = nil
 	}
 	k.Attempt++
-	k.start, k.stop, k.Limits, k.Hook = true, false, i.A.Revision, false
+	restored := name == spec.MainContainer && (i.Resume || i.fromCheckpoint()) // its postStart was done before that was written
+	k.start, k.stop, k.Limits, k.Hook = true, false, i.A.Revision, !restored && spec.PostStartOf(&i.A.Spec, name) != nil
 	fx.Actions = append(fx.Actions, StartContainer{A: i.A, Name: name, Attempt: k.Attempt, Resume: i.Resume && name == spec.MainContainer})
 }
 

@@ -232,8 +232,6 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 		life.ledger.save(instance, fx)
 		return
 	}
-	restored := m.Name == spec.MainContainer && (instance.Resume || instance.fromCheckpoint()) // it was done before that was written
-	ctr.Hook = !restored && spec.PostStartOf(&instance.A.Spec, m.Name) != nil
 	if m.Name == spec.MainContainer {
 		instance.State, instance.Phase, instance.StartedAt, instance.Reason = skerry.Running, skerry.PhaseRunning, m.At, ""
 		instance.restarting, instance.Resume, instance.recipient = false, false, ""

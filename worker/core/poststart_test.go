@@ -76,6 +76,44 @@ func TestPostStartOfAnAgentThatEnds(t *testing.T) {
 	}
 }
 
+// An agent that is killed before it writes down that a container runs finds it, and has its hook done: at the first start, of which there
+// is no record, and at a later one.
+func TestPostStartOfAStartThatWasNotWritten(t *testing.T) {
+	for name, again := range map[string]bool{"first start": false, "restart": true} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			a := hookedAssignment(false)
+			attempt := 1
+			if again {
+				i := d.runs(a)
+				d.step(HookDone{ID: a.ID, Name: spec.MainContainer, Attempt: 1})
+				d.step(Exited{ID: a.ID, Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 1}})
+				d.now = i.retryAt
+				d.keep(d.c.Tick(d.now))
+				attempt = 2
+			} else {
+				d.wants(a)
+				d.step(Prepared{ID: a.ID, Fence: a.Fence})
+			}
+			if !has[StartContainer](d.acts) {
+				t.Fatalf("%+v, want a start", d.acts)
+			}
+			d.start()
+			d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: attempt, Handle: []byte(`"h"`), Running: true}}})
+			if !again {
+				d.step(Prepared{ID: a.ID, Fence: a.Fence})
+			}
+			i := d.c.ledger.insts[a.ID]
+			if got := hooksIn(d.acts); len(got) != 1 || i.Ready || has[ProbeOn](d.acts) {
+				t.Fatalf("hooks %v, ready %t, probed %t; expected the hook, and it not ready", got, i.Ready, has[ProbeOn](d.acts))
+			}
+			if d.step(HookDone{ID: a.ID, Name: spec.MainContainer, Attempt: attempt}); !i.Ready {
+				t.Error("it is not ready after the hook")
+			}
+		})
+	}
+}
+
 // A hook that fails ends the container, and the restart policy decides, also about a program that ends with status 0 then.
 func TestPostStartFails(t *testing.T) {
 	for policy, want := range map[string]skerry.Phase{"always": skerry.PhaseBackOff, "onFailure": skerry.PhaseBackOff,
@@ -115,5 +153,22 @@ func TestPostStartOfASidecar(t *testing.T) {
 		if !has[StartContainer](d.acts) {
 			t.Errorf("%s: it is followed by %+v, expected the start of main", name, d.acts)
 		}
+	}
+}
+
+// An instance does not leave before its postStart is done: the copy that goes on from its state does not begin with it again.
+func TestPostStartBeforeLeaving(t *testing.T) {
+	d := newDevice(t)
+	a := hookedAssignment(false)
+	next := skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 2}
+	a.Leave = &spec.Leave{For: next}
+	d.runs(a)
+	ask := LeaveLocal{ID: a.ID, For: next}
+	if fx := d.step(ask); fx.Err == nil || d.c.ledger.insts[a.ID].Left != nil {
+		t.Fatalf("it leaves while its hook runs: %+v", fx.Result)
+	}
+	d.step(HookDone{ID: a.ID, Name: spec.MainContainer, Attempt: 1})
+	if fx := d.step(ask); fx.Err != nil {
+		t.Errorf("it does not leave after the hook: %v", fx.Err)
 	}
 }

@@ -60,6 +60,8 @@ func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, 
 			instance.Restart = min(instance.Restart, task.Restart) // one that was asked for meanwhile is still to come
 			other = instance.Digest != "" && task.Digest != instance.Digest
 		}
+		// What an earlier life had just started has its postStart before it; what ran when records were lost had it long ago.
+		ctr.Hook = !s.lost && task.Running && spec.PostStartOf(&instance.A.Spec, task.Name) != nil
 		if !task.Running {
 			ended = append(ended, Exited{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Exit: task.Exit})
 			continue
