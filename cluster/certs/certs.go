@@ -373,6 +373,7 @@ func (c *Certs) Done(now time.Time, result Result) (writes []wire.Write, changed
 		return []wire.Write{record.write()}, true, ""
 	}
 	c.failed++
+	result.Why = strings.ToValidUTF8(result.Why, "\uFFFD") // the authority's words, which may be none
 	if len(result.Why) > maxWhy {
 		result.Why = strings.ToValidUTF8(result.Why[:maxWhy], "") + "..."
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -456,4 +457,17 @@ func FuzzRecord(f *testing.F) {
 		s.c.State("a.b", "o")
 		s.c.Metrics()
 	})
+}
+
+// TestReasonIsText keeps what an authority sends that is no text from going on as text: whoever decodes it would refuse all of it.
+func TestReasonIsText(t *testing.T) {
+	s := newSite(t, Policy{})
+	s.c.SetWants([]Want{want("shop.example.org", "acme", 1)})
+	s.review()
+	if why := s.done(Result{Why: "it says \xff\xfe"}); !utf8.ValidString(why) || !strings.HasPrefix(why, "it says") {
+		t.Errorf("reason: got %q, want text", why)
+	}
+	if got := s.c.State("shop.example.org", "acme").Reason; !utf8.ValidString(got) {
+		t.Errorf("reason shown: got %q, want text", got)
+	}
 }
