@@ -231,7 +231,11 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 			continue
 		}
 		if record == nil || record.Org != want.Org { // the key of one organisation's certificate is never another's
-			record = &host{Host: want.Host, Org: want.Org}
+			fresh := &host{Host: want.Host, Org: want.Org}
+			if record != nil {
+				fresh.Tried = record.Tried // the site made them
+			}
+			record = fresh
 			c.hosts[want.Host] = record
 			delete(c.live, want.Host)
 		}

@@ -471,3 +471,22 @@ func TestReasonIsText(t *testing.T) {
 		t.Errorf("reason shown: got %q, want text", got)
 	}
 }
+
+// TestLimitOutlivesOwner counts the orders for a host that goes from one organisation to another and back: two of them could else have as
+// many made as they like.
+func TestLimitOutlivesOwner(t *testing.T) {
+	s := newSite(t, Policy{OrdersPerHour: 6})
+	made := 0
+	for i := range 20 {
+		org := fmt.Sprint("org", i%2)
+		s.c.SetWants([]Want{want("shop.example.org", org, uint64(i+1))})
+		if s.review() != "" {
+			made++
+			s.done(Result{Why: "no"})
+		}
+		s.now = s.now.Add(time.Second)
+	}
+	if made > 6 {
+		t.Errorf("orders within 20 seconds: got %d, want at most 6", made)
+	}
+}
