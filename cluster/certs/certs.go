@@ -108,6 +108,7 @@ type Certs struct {
 // running is an order under way.
 type running struct {
 	challenge *wire.IngressChallenge // that workers are to answer; nil: none yet
+	late      bool                   // those that answer are enough
 	answered  bool
 }
 
@@ -423,8 +424,16 @@ func (c *Certs) Challenged(name string, ch *wire.IngressChallenge) bool {
 	if r == nil {
 		return false
 	}
-	r.challenge, r.answered = ch, false
+	r.challenge, r.late, r.answered = ch, false, false
 	return true
+}
+
+// Late has the order of a host go on with those workers that answer: the others had their time, and one alone must not keep a site from
+// its certificates.
+func (c *Certs) Late(name string) {
+	if r := c.running[name]; r != nil {
+		r.late = true
+	}
 }
 
 // Challenges lists what workers are to answer for an application, by host.
@@ -437,10 +446,15 @@ func (c *Certs) Challenges(app skerry.AppKey) (out []wire.IngressChallenge) {
 	return out
 }
 
-// Answered lists the challenges that workers began to answer, each once. all reports whether each of them that could answers a token.
-func (c *Certs) Answered(all func(token string) bool) (tokens []string) {
+// Answered lists the challenges that workers began to answer, each once. by reports whether some of those that could answer a token, and
+// all.
+func (c *Certs) Answered(by func(token string) (some, all bool)) (tokens []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.running)) {
-		if r := c.running[name]; r.challenge != nil && !r.answered && all(r.challenge.Token) {
+		r := c.running[name]
+		if r.challenge == nil || r.answered {
+			continue
+		}
+		if some, all := by(r.challenge.Token); all || some && r.late {
 			r.answered = true
 			tokens = append(tokens, r.challenge.Token)
 		}

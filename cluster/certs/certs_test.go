@@ -364,7 +364,7 @@ func TestChallenges(t *testing.T) {
 		t.Errorf("challenges: got %v, want t of this application alone", got)
 	}
 	answered := false
-	all := func(token string) bool { return answered && token == "t" }
+	all := func(token string) (some, all bool) { return answered && token == "t", answered && token == "t" }
 	if got := harbour.c.Answered(all); len(got) > 0 {
 		t.Errorf("answered: got %v, want none", got)
 	}
