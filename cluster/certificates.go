@@ -36,6 +36,8 @@ const (
 	// orderFor bounds one order, answerFor the wait for workers to answer a challenge, and hookFor one call of the operator's program,
 	// which may wait until name servers have a record.
 	orderFor, answerFor, hookFor = 10 * time.Minute, 30 * time.Second, 5 * time.Minute
+	// lateFor bounds the wait for the core to say whether some workers answer where not all do.
+	lateFor = 5 * time.Second
 	// unsetFor bounds the call that removes a record: the end of the process waits for it.
 	unsetFor = 20 * time.Second
 	// maxHookSaid bounds what is kept of what the program prints.
@@ -59,6 +61,7 @@ type certifier struct {
 	work      *tier.Work
 	post      func(msg any) // to the core
 	log       *slog.Logger
+	answerFor time.Duration
 
 	mu     sync.Mutex
 	client *acmeclient.Client       // made for the first order
@@ -66,7 +69,8 @@ type certifier struct {
 }
 
 func newCertifier(opt ACMEOptions, directory string, work *tier.Work, post func(msg any), log *slog.Logger) *certifier {
-	return &certifier{opt: opt, directory: directory, work: work, post: post, log: log, waits: map[string]chan struct{}{}}
+	return &certifier{opt: opt, directory: directory, work: work, post: post, log: log, answerFor: answerFor,
+		waits: map[string]chan struct{}{}}
 }
 
 // order carries out one order. The core bounds how many there are.
@@ -151,9 +155,19 @@ func (c *certifier) Present(ctx context.Context, ch *acmeclient.Challenge) error
 		defer c.mu.Unlock()
 		delete(c.waits, ch.Answer.Token)
 	}()
-	ctx, cancel := context.WithTimeoutCause(ctx, answerFor, errors.New("not all workers with an ingress answer it yet"))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.answerFor+lateFor, errors.New("no worker with an ingress answers it yet"))
 	defer cancel()
 	c.post(core.ChallengeSet{Host: ch.Answer.Host, Challenge: &ch.Answer})
+	late := time.NewTimer(c.answerFor)
+	defer late.Stop()
+	select {
+	case <-wait:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late.C:
+	}
+	c.post(core.ChallengeLate{Host: ch.Answer.Host})
 	select {
 	case <-wait:
 		return nil

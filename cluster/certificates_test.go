@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/internal/acmeclient"
+	"skerry.dev/skerry/wire"
 )
 
 // TestDNSHook calls programs as an operator may write them: one that works, one that fails and says a lot, one that is not there, and one
@@ -52,5 +54,22 @@ func TestDNSHook(t *testing.T) {
 				_ = p.Kill()
 			}
 		}
+	}
+}
+
+// TestPresentLate asks whether some workers answer a challenge once not all did in time.
+func TestPresentLate(t *testing.T) {
+	var c *certifier
+	var told []string
+	c = newCertifier(ACMEOptions{}, "", nil, func(msg any) {
+		told = append(told, fmt.Sprintf("%T", msg))
+		if late, is := msg.(core.ChallengeLate); is && late.Host == "shop.example.org" {
+			c.answered("tok")
+		}
+	}, slog.New(slog.DiscardHandler))
+	c.answerFor = 10 * time.Millisecond
+	err := c.Present(context.Background(), &acmeclient.Challenge{Answer: wire.IngressChallenge{Host: "shop.example.org", Token: "tok"}})
+	if got := fmt.Sprint(err, told); got != "<nil> [core.ChallengeSet core.ChallengeLate]" {
+		t.Errorf("present: got %s, want it to go on with those that answer", got)
 	}
 }

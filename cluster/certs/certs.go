@@ -108,6 +108,7 @@ type Certs struct {
 // running is an order under way.
 type running struct {
 	challenge *wire.IngressChallenge // that workers are to answer; nil: none yet
+	late      bool                   // those that answer are enough
 	answered  bool
 }
 
@@ -231,7 +232,11 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 			continue
 		}
 		if record == nil || record.Org != want.Org { // the key of one organisation's certificate is never another's
-			record = &host{Host: want.Host, Org: want.Org}
+			fresh := &host{Host: want.Host, Org: want.Org}
+			if record != nil {
+				fresh.Tried = record.Tried // the site made them
+			}
+			record = fresh
 			c.hosts[want.Host] = record
 			delete(c.live, want.Host)
 		}
@@ -373,6 +378,7 @@ func (c *Certs) Done(now time.Time, result Result) (writes []wire.Write, changed
 		return []wire.Write{record.write()}, true, ""
 	}
 	c.failed++
+	result.Why = strings.ToValidUTF8(result.Why, "\uFFFD") // the authority's words, which may be none
 	if len(result.Why) > maxWhy {
 		result.Why = strings.ToValidUTF8(result.Why[:maxWhy], "") + "..."
 	}
@@ -418,8 +424,16 @@ func (c *Certs) Challenged(name string, ch *wire.IngressChallenge) bool {
 	if r == nil {
 		return false
 	}
-	r.challenge, r.answered = ch, false
+	r.challenge, r.late, r.answered = ch, false, false
 	return true
+}
+
+// Late has the order of a host go on with those workers that answer: the others had their time, and one alone must not keep a site from
+// its certificates.
+func (c *Certs) Late(name string) {
+	if r := c.running[name]; r != nil {
+		r.late = true
+	}
 }
 
 // Challenges lists what workers are to answer for an application, by host.
@@ -432,10 +446,15 @@ func (c *Certs) Challenges(app skerry.AppKey) (out []wire.IngressChallenge) {
 	return out
 }
 
-// Answered lists the challenges that workers began to answer, each once. all reports whether each of them that could answers a token.
-func (c *Certs) Answered(all func(token string) bool) (tokens []string) {
+// Answered lists the challenges that workers began to answer, each once. by reports whether some of those that could answer a token, and
+// all.
+func (c *Certs) Answered(by func(token string) (some, all bool)) (tokens []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.running)) {
-		if r := c.running[name]; r.challenge != nil && !r.answered && all(r.challenge.Token) {
+		r := c.running[name]
+		if r.challenge == nil || r.answered {
+			continue
+		}
+		if some, all := by(r.challenge.Token); all || some && r.late {
 			r.answered = true
 			tokens = append(tokens, r.challenge.Token)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -363,7 +364,7 @@ func TestChallenges(t *testing.T) {
 		t.Errorf("challenges: got %v, want t of this application alone", got)
 	}
 	answered := false
-	all := func(token string) bool { return answered && token == "t" }
+	all := func(token string) (some, all bool) { return answered && token == "t", answered && token == "t" }
 	if got := harbour.c.Answered(all); len(got) > 0 {
 		t.Errorf("answered: got %v, want none", got)
 	}
@@ -456,4 +457,36 @@ func FuzzRecord(f *testing.F) {
 		s.c.State("a.b", "o")
 		s.c.Metrics()
 	})
+}
+
+// TestReasonIsText keeps what an authority sends that is no text from going on as text: whoever decodes it would refuse all of it.
+func TestReasonIsText(t *testing.T) {
+	s := newSite(t, Policy{})
+	s.c.SetWants([]Want{want("shop.example.org", "acme", 1)})
+	s.review()
+	if why := s.done(Result{Why: "it says \xff\xfe"}); !utf8.ValidString(why) || !strings.HasPrefix(why, "it says") {
+		t.Errorf("reason: got %q, want text", why)
+	}
+	if got := s.c.State("shop.example.org", "acme").Reason; !utf8.ValidString(got) {
+		t.Errorf("reason shown: got %q, want text", got)
+	}
+}
+
+// TestLimitOutlivesOwner counts the orders for a host that goes from one organisation to another and back: two of them could else have as
+// many made as they like.
+func TestLimitOutlivesOwner(t *testing.T) {
+	s := newSite(t, Policy{OrdersPerHour: 6})
+	made := 0
+	for i := range 20 {
+		org := fmt.Sprint("org", i%2)
+		s.c.SetWants([]Want{want("shop.example.org", org, uint64(i+1))})
+		if s.review() != "" {
+			made++
+			s.done(Result{Why: "no"})
+		}
+		s.now = s.now.Add(time.Second)
+	}
+	if made > 6 {
+		t.Errorf("orders within 20 seconds: got %d, want at most 6", made)
+	}
 }

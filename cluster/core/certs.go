@@ -25,7 +25,9 @@ type (
 		Host      string
 		Challenge *wire.IngressChallenge
 	}
-	// ChallengeAnswered says that all workers do that clients may come to.
+	// ChallengeLate says that workers had long enough to answer the challenge for a host: those that do are enough.
+	ChallengeLate struct{ Host string }
+	// ChallengeAnswered says that all workers do that clients may come to, or some and it is late.
 	ChallengeAnswered struct{ Token string }
 	// CertificateDone says what became of an order.
 	CertificateDone struct{ certs.Result }
@@ -101,6 +103,12 @@ func (o *overlay) challengeSet(m ChallengeSet) {
 	if o.certs.Challenged(m.Host, m.Challenge) {
 		o.publicChanged()
 	}
+	o.certs.look = true
+}
+
+// challengeLate has an order go on although not all workers answer.
+func (o *overlay) challengeLate(m ChallengeLate) {
+	o.certs.Late(m.Host)
 	o.certs.look = true
 }
 

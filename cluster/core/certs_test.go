@@ -87,11 +87,11 @@ func TestPublicCertificate(t *testing.T) {
 	if n := site.directory(front, "acme", "shop"); len(n.Challenges) != 1 || n.Challenges[0].Answer != "print" {
 		t.Errorf("challenges at the front: got %v, want the one", n.Challenges)
 	}
-	if site.c.ingress.Answers("tok") {
+	if some, _ := site.c.ingress.Answers("tok"); some {
 		t.Error("the front answers, and has not said so")
 	}
 	site.serve(front, wire.IngressState{Serving: []skerry.AppKey{app}, Answers: []string{"tok"}})
-	if !site.c.ingress.Answers("tok") {
+	if _, all := site.c.ingress.Answers("tok"); !all {
 		t.Error("the front does not answer, and has said so")
 	}
 	site.step(CertificateDone{certs.Result{Host: "shop.example.org", Org: site.c.Apps.App(app).Org, Why: "the authority is not amused"}})
@@ -180,4 +180,41 @@ func codeOf(err error) skerry.Code {
 		return e.Code
 	}
 	return ""
+}
+
+// TestChallengeLate has an order go on once some workers answer and the others had their time: one alone, which is broken or means ill,
+// must not keep the site from its certificates.
+func TestChallengeLate(t *testing.T) {
+	site := publicSite(t)
+	front, mute := site.ingressWorker(1), site.ingressWorker(2)
+	for _, w := range []string{front, mute} {
+		facts := *site.c.workers[w].Facts
+		facts.Features = spec.AgentFeatures()
+		site.report(w, wire.WorkerReport{Facts: &facts})
+	}
+	site.offer("acme", "shop", public("shop.example.org"))
+	app, host := key("acme", "shop").App, "shop.example.org"
+	for _, w := range []string{front, mute} {
+		site.serve(w, wire.IngressState{Serving: []skerry.AppKey{app}})
+	}
+	answered := func(fx wire.Effects) (n int) {
+		for _, a := range fx.Actions {
+			if _, is := a.(ChallengeAnswered); is {
+				n++
+			}
+		}
+		return n
+	}
+	site.step(ChallengeSet{Host: host, Challenge: &wire.IngressChallenge{Host: host, Token: "tok", Answer: "print"}})
+	if n := answered(site.step(ChallengeLate{Host: host})); n != 0 {
+		t.Errorf("answered by nobody: got %d, want 0", n)
+	}
+	site.step(ChallengeSet{Host: host, Challenge: &wire.IngressChallenge{Host: host, Token: "tok", Answer: "print"}})
+	site.serve(front, wire.IngressState{Serving: []skerry.AppKey{app}, Answers: []string{"tok"}})
+	if n := answered(site.step(ChallengeLate{Host: host})); n != 1 {
+		t.Errorf("answered by one of two, late: got %d, want 1", n)
+	}
+	if n := answered(site.step(ChallengeLate{Host: host})); n != 0 {
+		t.Errorf("answered again: got %d, want 0", n)
+	}
 }

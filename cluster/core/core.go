@@ -323,6 +323,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.queue.setPlugins(m)
 	case ChallengeSet:
 		c.challengeSet(m)
+	case ChallengeLate:
+		c.challengeLate(m)
 	case CertificateDone:
 		c.certificateDone(now, m, &fx)
 	case apps.DeleteVolume:

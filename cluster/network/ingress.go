@@ -311,14 +311,14 @@ func (g *Ingress) CanAnswer() bool {
 	return false
 }
 
-// Answers reports whether all workers that could answer a challenge do.
-func (g *Ingress) Answers(token string) (all bool) {
+// Answers reports whether workers that could answer a challenge do: some of them, and all.
+func (g *Ingress) Answers(token string) (some, all bool) {
+	all = true
 	for st := range g.answering() {
-		if all = slices.Contains(st.Answers, token); !all {
-			return false
-		}
+		does := slices.Contains(st.Answers, token)
+		some, all = some || does, all && does
 	}
-	return all
+	return some, some && all
 }
 
 // Directory gives the directory of an application as workers with an ingress get it, and as others do. certify gives the first one the
