@@ -55,7 +55,7 @@ func (o *overlay) wantCerts() {
 		plain[way.App] = plain[way.App] || certs.Plain80(way.Ingress)
 	}
 	for way, order := range o.ingress.Offered() {
-		if way.TLS == spec.TLSACME {
+		if way.TLS == spec.TLSACME && o.ingress.Leads(way) {
 			list = append(list, certs.Want{Host: way.Host, Org: way.Org, App: way.App, Order: order,
 				Ports: certs.Ports{HTTP: plain[way.App], TLS: certs.Listens443(way.Ingress)}})
 		}

@@ -218,3 +218,38 @@ func TestChallengeLate(t *testing.T) {
 		t.Errorf("answered again: got %d, want 0", n)
 	}
 }
+
+// TestCertificateOfAnothersHost: who offers a host of another organisation at a port of its own gets no certificate for it, whoever came
+// first, as long as the other is reached where authorities look.
+func TestCertificateOfAnothersHost(t *testing.T) {
+	for _, row := range []struct {
+		name, theirs string
+		lateOwner    bool
+	}{{"the same host", "shop.example.org", false}, {"a host below it", "*.example.org", false}, {"the owner comes later", "shop.example.org", true}} {
+		t.Run(row.name, func(t *testing.T) {
+			site := publicSite(t)
+			site.ingressWorker(1)
+			own := web(row.theirs, "/")
+			own.TLS, own.Listen = spec.TLSSelf, 443
+			grab := public("shop.example.org")
+			grab.Listen = 8443
+			if !row.lateOwner {
+				site.offer("acme", "shop", own)
+			}
+			site.offer("other", "evil", grab, web("evil.example.net", "/"))
+			if want := site.c.certs.Want("shop.example.org"); (want != nil) != row.lateOwner {
+				t.Errorf("ordered for another's host: got %+v, want an order: %v", want, row.lateOwner)
+			}
+			if row.lateOwner {
+				site.offer("acme", "shop", own)
+			}
+			if want := site.c.certs.Want("shop.example.org"); want != nil {
+				t.Errorf("got an order for %s, want none", want.Org)
+			}
+			evil := site.c.Apps.App(key("other", "evil").App).Org
+			if got := site.c.certs.State("shop.example.org", evil); got.State != view.CertificateRefused {
+				t.Errorf("what is shown of it: got %+v, want refused", got)
+			}
+		})
+	}
+}
