@@ -266,7 +266,7 @@ func (am *amender) autoscale(now time.Time, fx *wire.Effects) {
 		s.Load.Arrivals(arrivals[service])
 		if n, why := am.scaling.Want(now, service, &s.Share); n != s.N {
 			var more wire.Effects
-			if am.amend(now, service.App, apps.Scale{Service: service, Replicas: n, Actor: "its load: " + why}, &more); more.Err == nil {
+			if am.amend(now, service.App, apps.Scale{Service: service, Replicas: n, Actor: apps.LoadActor + why}, &more); more.Err == nil {
 				fx.Merge(more)
 			}
 		}

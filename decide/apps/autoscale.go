@@ -14,6 +14,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// LoadActor begins the name of who changes how many instances there are of a service that follows its load; the reason ends it.
+const LoadActor = "its load: "
+
 // Load is what the instances of a service bear together, as far as it is known.
 type Load struct {
 	Measured int // instances that it is known of
@@ -337,7 +340,7 @@ func (d *demand) autoscale(now time.Time, a *App, fx *wire.Effects) {
 		lo, hi := s.Scale.Limits()
 		was := *s.Replicas
 		if n := sc.Want(now, s, lo, hi, was, d.load(now, k)); n != was {
-			_, more, err := d.editor.scale(now, k, n, "its load: "+sc.why)
+			_, more, err := d.editor.scale(now, k, n, LoadActor+sc.why)
 			if err != nil {
 				sc.why += "; " + err.Error()
 				continue

@@ -180,6 +180,9 @@ func (e *editor) Adopt(now time.Time, site string, m *wire.Amendment, all bool, 
 			return nil, nil, skerry.Errorf(skerry.CodeForbidden, "service %q runs at other sites, too, and a site does not change it there", w.Name)
 		}
 	}
+	if name := outgrown(a, m, held); name != "" && strings.HasPrefix(m.Author, LoadActor) {
+		return nil, nil, skerry.Errorf(skerry.CodeConflict, "service %q does not follow its load any more, and the site had it do so", name)
+	}
 	// By the books, not by what the site says that it had: the same amendment may come twice. But it counts those of which it has not
 	// heard that they are to end.
 	next, err := e.merged(a, m, func(w *wire.AmendedService) int {
@@ -284,6 +287,17 @@ func followsLoad(a *App, m *wire.Amendment) bool {
 		s := a.Manifest.Spec.Service(w.Name)
 		return w.Spec != nil || s == nil || s.Scale == nil || slices.ContainsFunc(w.Instances, func(i wire.AmendedInstance) bool { return i.Revision != a.revisions[w.Name] })
 	})
+}
+
+// outgrown names a service that follows its load no more, whose site has instances of a version that does and counts those; empty: none.
+func outgrown(a *App, m *wire.Amendment, held map[string][]*Instance) string {
+	for _, w := range m.Services {
+		s := a.Manifest.Spec.Service(w.Name)
+		if w.Spec == nil && s != nil && s.Scale == nil && slices.ContainsFunc(held[w.Name], func(i *Instance) bool { return i.Spec.Scale != nil }) {
+			return w.Name
+		}
+	}
+	return ""
 }
 
 // validID reports whether an id looks like one that a cluster mints for a service.
