@@ -225,23 +225,26 @@ func TestCertificateOfAnothersHost(t *testing.T) {
 	for _, row := range []struct {
 		name, theirs string
 		lateOwner    bool
-	}{{"the same host", "shop.example.org", false}, {"a host below it", "*.example.org", false}, {"the owner comes later", "shop.example.org", true}} {
+	}{
+		{"the same host", "shop.example.org", false}, {"a host below it", "*.example.org", false},
+		{"the owner comes later", "shop.example.org", true},
+	} {
 		t.Run(row.name, func(t *testing.T) {
 			site := publicSite(t)
 			site.ingressWorker(1)
-			own := web(row.theirs, "/")
-			own.TLS, own.Listen = spec.TLSSelf, 443
+			mine := web(row.theirs, "/")
+			mine.TLS, mine.Listen = spec.TLSSelf, 443
 			grab := public("shop.example.org")
 			grab.Listen = 8443
 			if !row.lateOwner {
-				site.offer("acme", "shop", own)
+				site.offer("acme", "shop", mine)
 			}
 			site.offer("other", "evil", grab, web("evil.example.net", "/"))
 			if want := site.c.certs.Want("shop.example.org"); (want != nil) != row.lateOwner {
 				t.Errorf("ordered for another's host: got %+v, want an order: %v", want, row.lateOwner)
 			}
 			if row.lateOwner {
-				site.offer("acme", "shop", own)
+				site.offer("acme", "shop", mine)
 			}
 			if want := site.c.certs.Want("shop.example.org"); want != nil {
 				t.Errorf("got an order for %s, want none", want.Org)

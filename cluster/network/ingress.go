@@ -292,9 +292,9 @@ func (g *Ingress) Offered() iter.Seq2[*AppIngress, uint64] {
 	}
 }
 
-// Leads reports whether the organisation of a way in is the first that offers names of its host, whatever the port: what the world reaches at
-// ports 80 and 443 goes before what it reaches elsewhere, and then who came first. A public certificate is for all ports, and its proof is
-// asked for at those two.
+// Leads reports whether the organisation of a way in is the first that offers names of its host, whatever the port: what the world
+// reaches at ports 80 and 443 goes before what it reaches elsewhere, and then who came first. A public certificate is for all ports, and
+// its proof is asked for at those two.
 func (g *Ingress) Leads(way *AppIngress) bool {
 	const none, elsewhere = ^uint64(0), uint64(1) << 63
 	own, others := none, none

@@ -293,7 +293,8 @@ func followsLoad(a *App, m *wire.Amendment) bool {
 func outgrown(a *App, m *wire.Amendment, held map[string][]*Instance) string {
 	for _, w := range m.Services {
 		s := a.Manifest.Spec.Service(w.Name)
-		if w.Spec == nil && s != nil && s.Scale == nil && slices.ContainsFunc(held[w.Name], func(i *Instance) bool { return i.Spec.Scale != nil }) {
+		scaled := func(i *Instance) bool { return i.Spec.Scale != nil }
+		if w.Spec == nil && s != nil && s.Scale == nil && slices.ContainsFunc(held[w.Name], scaled) {
 			return w.Name
 		}
 	}
