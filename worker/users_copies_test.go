@@ -386,7 +386,9 @@ func TestSettleUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.runtimes.mu.Lock()
 	s.runtimes.reports = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Cause: "the disk is full"}}
+	s.runtimes.mu.Unlock()
 	a := &spec.Assignment{ID: "z", Org: "mule", Runtime: spec.RuntimeOCI}
 	err = settleUsers(t.Context(), s, a, &a.Spec.Container, spec.MainContainer, &runtime.Spec{}, img)
 	if err == nil || !strings.Contains(err.Error(), "the disk is full") {
