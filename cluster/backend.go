@@ -203,12 +203,9 @@ func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
 	m.Orphans = view.OrphansRunning(orphans)
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Ignored(), nil })
-	if s.opt.Admission.Certificates.Directory != "" {
-		c, err := tier.View(ctx, s.Role, func(c *core.Core) (certs.Metrics, error) { return c.CertificateMetrics(), nil })
-		if err == nil {
-			m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Failing: c.Failing, Issued: c.Issued,
-				Failed: c.Failed, Ends: c.Ends}
-		}
+	if c, err := tier.View(ctx, s.Role, func(c *core.Core) (certs.Metrics, error) { return c.CertificateMetrics(), nil }); err == nil {
+		m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Failing: c.Failing, Issued: c.Issued,
+			Failed: c.Failed, Ends: c.Ends}
 	}
 	m.Write(w)
 }

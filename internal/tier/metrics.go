@@ -34,7 +34,7 @@ type RoleMetrics struct {
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
 	Ignored   map[string]int // what peers sent that had no effect, by reason
 	Orphans   int            // instances that run and that the store does not know
-	// Certificates are those of a public authority; nil: the role orders none.
+	// Certificates are those of a public authority; nil: the role is no cluster.
 	Certificates *CertificateMetrics
 }
 
@@ -50,8 +50,8 @@ func (m *CertificateMetrics) write(out io.Writer) {
 	writeBy(out, "skerry_certificates", "state", map[string]int{"valid": m.Valid, "missing": m.Hosts - m.Valid, "failing": m.Failing})
 	metric(out, "skerry_certificate_orders_total", "counter", "Orders of certificates that ended, by result.")
 	writeBy(out, "skerry_certificate_orders_total", "result", map[string]int{"issued": int(m.Issued), "failed": int(m.Failed)})
+	metric(out, "skerry_certificate_expiry_seconds", "gauge", "When the first of these certificates expires, in seconds since 1970.")
 	if !m.Ends.IsZero() {
-		metric(out, "skerry_certificate_expiry_seconds", "gauge", "When the first of these certificates expires, in seconds since 1970.")
 		fmt.Fprintf(out, "skerry_certificate_expiry_seconds %d\n", m.Ends.Unix())
 	}
 }
