@@ -26,13 +26,7 @@ func preStop(ctx context.Context, server *Server, driver runtime.Driver, handle 
 	begin := time.Now()
 	hook, cancel := context.WithTimeout(ctx, stop.Grace)
 	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if _, err := driver.Wait(hook, handle); err == nil || errors.Is(err, runtime.ErrNotFound) { // or was removed already
-			cancel()
-		}
-	}()
+	ended := endsWith(hook, cancel, driver, handle)
 	if err = doHook(hook, server, stop.PreStop, core.ProbeOn{A: spec.Assignment{ID: stop.ID}, Address: stop.Address,
 		Handle: stop.Handle}); err != nil {
 		select {
@@ -64,13 +58,8 @@ func postStart(ctx context.Context, server *Server, run core.RunHook) (done core
 		return done, true
 	}
 	hook, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if _, err := driver.Wait(hook, handle); err == nil || errors.Is(err, runtime.ErrNotFound) { // or was removed already
-			cancel()
-		}
-	}()
+	defer cancel()
+	ended := endsWith(hook, cancel, driver, handle)
 	err = doHook(hook, server, &run.Hook, core.ProbeOn{A: spec.Assignment{ID: run.ID}, Address: run.Address, Handle: run.Handle})
 	if err != nil {
 		done.Err = err.Error()
@@ -83,6 +72,18 @@ func postStart(ctx context.Context, server *Server, run core.RunHook) (done core
 	cancel()
 	<-ended
 	return done, told
+}
+
+// endsWith has a hook end with its container, and closes ended once it does not wait for that any more.
+func endsWith(hook context.Context, cancel context.CancelFunc, driver runtime.Driver, handle runtime.Handle) (ended chan struct{}) {
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := driver.Wait(hook, handle); err == nil || errors.Is(err, runtime.ErrNotFound) { // or was removed already
+			cancel()
+		}
+	}()
+	return ended
 }
 
 func doHook(ctx context.Context, server *Server, hook *spec.Hook, at core.ProbeOn) error {
