@@ -89,7 +89,7 @@ func (l *lifecycle) resume(now time.Time, p *placement, fx *wire.Effects) {
 		return
 	}
 	if l.awaitsRoot(p) {
-		l.move(now, p, awaitsRoot, false, fx)
+		l.move(now, p, whyAwaitsRoot, false, fx)
 		return
 	}
 	l.abandon(p) // a copy on its way would take over under a lower token

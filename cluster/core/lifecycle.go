@@ -272,7 +272,7 @@ func (l *lifecycle) gone(now time.Time, worker string, id skerry.InstanceID, fx 
 		return
 	}
 	if l.awaitsRoot(p) {
-		l.move(now, p, awaitsRoot, false, fx)
+		l.move(now, p, whyAwaitsRoot, false, fx)
 		return
 	}
 	// It was wiped, or was not told yet. Its set is sent again, and it starts the instance anew.
@@ -283,7 +283,7 @@ func (l *lifecycle) gone(now time.Time, worker string, id skerry.InstanceID, fx 
 	}
 }
 
-const awaitsRoot = "its site has not heard the root since it started, which may run it elsewhere by now"
+const whyAwaitsRoot = "its site has not heard the root since it started, which may run it elsewhere by now"
 
 // awaitsRoot reports whether an instance may not be started before the root is back: the root gives it to another site when this one is out
 // of touch, and nobody here knows for how long it has been. What runs has wire.AutonomyGrace, see autonomy.Dependents.
