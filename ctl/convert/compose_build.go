@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -101,12 +102,35 @@ func (conv *compose) build(from *fields, svc *spec.ServiceSpec) {
 		svc.Image = builtIn + svc.Image
 	}
 	built.Image = svc.Image
-	conv.Builds = append(conv.Builds, built)
+	switch other := conv.builds(svc.Image); {
+	case other == nil:
+		conv.Builds = append(conv.Builds, built)
+	case !other.same(built):
+		from.refuse("build", "service %s builds another image of the name %s, and one would take the other's place: give them different names",
+			other.Service, svc.Image)
+		return
+	}
 	if conv.opt.Builds {
 		one.kept("", "image: %s, built from %s", svc.Image, local)
 		return
 	}
 	one.approx("", "image: %s, which skerry apply builds from this file; by hand: %s", svc.Image, command(svc.Image))
+}
+
+// builds gives what is built under a name so far, or nil.
+func (conv *compose) builds(image string) *Build {
+	for n := range conv.Builds {
+		if conv.Builds[n].Image == image {
+			return &conv.Builds[n]
+		}
+	}
+	return nil
+}
+
+// same reports whether two services are built in the same way.
+func (b *Build) same(other Build) bool {
+	other.Service = b.Service
+	return reflect.DeepEqual(*b, other)
 }
 
 // atRegistry reports whether the name of an image says at which registry it is.
@@ -138,7 +162,11 @@ func (conv *compose) buildFiles(from *fields, built *Build) (local string) {
 		}
 		return rest
 	}
+	refused := conv.Count(Refused)
 	local = inside("context", built.Dir)
+	if conv.Count(Refused) > refused {
+		return local
+	}
 	if built.Inline != "" {
 		built.File = ""
 		return local
@@ -148,8 +176,13 @@ func (conv *compose) buildFiles(from *fields, built *Build) (local string) {
 	}
 	if built.File == filepath.Join(built.Dir, "Dockerfile") {
 		built.File = "" // what is meant where nothing is said
-	} else if built.File != "" {
+	}
+	if built.File != "" {
 		inside("dockerfile", built.File)
+		return local
+	}
+	for _, name := range []string{"Dockerfile", "Containerfile"} { // the builder would follow a link
+		inside("context", filepath.Join(built.Dir, name))
 	}
 	return local
 }

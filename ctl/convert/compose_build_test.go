@@ -103,3 +103,43 @@ func TestComposeBuilds(t *testing.T) {
 		})
 	}
 }
+
+// TestComposeBuildsOfOneName: services may share an image that is built once. What would build two images of one name, or by a Dockerfile
+// that is a link out of its directory, is refused.
+func TestComposeBuildsOfOneName(t *testing.T) {
+	dir := t.TempDir()
+	for _, sub := range []string{"web", "linked"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatalf("make %s: %v", sub, err)
+		}
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "linked", "Dockerfile")); err != nil {
+		t.Fatalf("link: %v", err)
+	}
+	for name, c := range map[string]struct {
+		services string
+		builds   int
+		refused  string
+	}{
+		"one image": {"{a: {build: web, image: 'x:1'}, b: {build: web, image: 'x:1'}}", 1, ""},
+		"two images": {"{a: {build: web, image: 'x:1'}, b: {build: {context: web, target: t}, image: 'x:1'}}", 1,
+			"builds another image of the name"},
+		"a link": {"{a: {build: linked}}", 0, "is not below the directory of the file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Compose(t.Context(), []byte("services: "+c.services+"\n"), Options{Dir: dir, Build: true, Builds: true})
+			if err != nil {
+				t.Fatalf("%s: %v", c.services, err)
+			}
+			refused := ""
+			for _, f := range r.Fields {
+				if f.Verdict == Refused {
+					refused += f.Note
+				}
+			}
+			if len(r.Builds) != c.builds || (refused == "") != (c.refused == "") || !strings.Contains(refused, c.refused) {
+				t.Errorf("%d images are built, refused is %q; expected %d, %q", len(r.Builds), refused, c.builds, c.refused)
+			}
+		})
+	}
+}
