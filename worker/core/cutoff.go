@@ -70,8 +70,8 @@ func (c *Core) stopCutOff(now time.Time, fx *wire.Effects) {
 		}
 		why := "stopped by its worker, which does not know the cluster's word since it started"
 		if !c.contact.last.IsZero() {
-			why = "stopped by its worker, which has been out of touch with the cluster for " +
-				now.Sub(c.contact.last).Round(time.Second).String()
+			i.alone = now.Sub(c.contact.last)
+			why = "stopped by its worker, which has been out of touch with the cluster for " + i.alone.Round(time.Second).String()
 		}
 		c.life.halt(now, i, why, fx)
 	}

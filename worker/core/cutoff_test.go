@@ -66,6 +66,48 @@ func TestLeaseOver(t *testing.T) {
 	}
 }
 
+// An agent that hung, and stops what was ended in its place before it hears of that, tells then who came first. What it stopped in time, and
+// what was killed afterwards because it did not end, was stopped by the agent.
+func TestLeaseOverIsHeardLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		alone time.Duration
+		told  bool
+	}{"ended before": {25 * time.Second, true}, "killed afterwards": {time.Minute, false}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 3})
+			a.Spec.OnDisconnect = spec.StopAfter(20 * time.Second)
+			d.step(ParentUp{Welcome: &wire.Welcome{}})
+			d.wants(a)
+			d.step(Prepared{ID: a.ID, Fence: a.Fence})
+			start, _ := last[StartContainer](d.acts)
+			d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: start.Attempt, At: d.now, Handle: json.RawMessage(`{"pid":12}`)})
+			d.step(ParentDown{})
+			d.now = d.now.Add(30 * time.Second)
+			d.c.Tick(d.now)
+			i := d.c.ledger.insts[a.ID]
+			before := i.Reason
+			if i.Phase != skerry.PhaseCutOff {
+				t.Fatalf("the agent did not stop it: %+v", i)
+			}
+			events := 0
+			for range 2 { // it is told before every word on a container
+				for _, e := range d.step(LeaseOver{ID: a.ID, Fence: a.Fence, Alone: c.alone}).Events {
+					if e.Reason == "CutOff" {
+						events++
+					}
+				}
+			}
+			if told := i.Reason != before; told != c.told || i.Phase != skerry.PhaseCutOff {
+				t.Errorf("told = %v, want %v: %q in phase %s", told, c.told, i.Reason, i.Phase)
+			}
+			if want := map[bool]int{true: 1}[c.told]; events != want {
+				t.Errorf("CutOff told %d times after the agent's own word, want %d", events, want)
+			}
+		})
+	}
+}
+
 // An agent that starts and has no lease says that too: an earlier life may have left some to the guard. It says it once it knows what runs, and
 // not while there may be containers whose leases went with their records.
 func TestNoLeasesAreToldAtTheStart(t *testing.T) {

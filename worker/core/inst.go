@@ -40,6 +40,8 @@ type inst struct {
 	draining   bool      // AwaitQuiet is under way, after which what must end is stopped
 	retryAt    time.Time // of what waits: prepare, restart or clean-up
 	restarting bool      // the stop of main was asked for in order to start it again
+	// alone is how long the cluster was out of touch when this agent stopped it for that; 0: it did not.
+	alone time.Duration
 }
 
 // preparation is what an instance got when it was prepared.

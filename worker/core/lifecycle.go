@@ -102,14 +102,23 @@ func (life *lifecycle) regrant(now time.Time, i *inst, a spec.Assignment, fx *wi
 	return true
 }
 
-// leaseOver takes up that an instance was ended in the agent's place.
+// leaseOver takes up that an instance was ended in the agent's place. An agent that goes on after it hung may have stopped the instance by
+// itself before it hears of that: who came first is what is told.
 func (life *lifecycle) leaseOver(now time.Time, m LeaseOver, fx *wire.Effects) {
 	i := life.ledger.insts[m.ID]
-	if i == nil || i.A.Fence != m.Fence || i.Ending || i.halted() {
+	if i == nil || i.A.Fence != m.Fence || i.Ending {
 		return
 	}
-	life.halt(now, i, "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for "+
-		m.Alone.Round(time.Second).String(), fx)
+	why := "stopped in place of its worker's agent, which hung or was not there, and out of touch with the cluster for " +
+		m.Alone.Round(time.Second).String()
+	switch {
+	case !i.halted():
+		life.halt(now, i, why, fx)
+	case i.Phase == skerry.PhaseCutOff && m.Alone < i.alone:
+		i.Reason, i.alone = why, 0
+		life.ledger.event(now, i, wire.EventWarning, "CutOff", why, fx)
+		life.ledger.save(i, fx)
+	}
 }
 
 // ImageMended tells that a part of an image was found damaged on this machine, and was put right.
