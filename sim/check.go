@@ -72,6 +72,7 @@ type checker struct {
 	quarantined map[*Node]bool
 	wishes      map[string]*wish
 	overlaps    []overlap
+	twins       map[twin]bool
 	// rolled: a root or site lost what it had acknowledged.
 	rolled bool
 }
@@ -82,6 +83,13 @@ type overlap struct {
 	on, at *Node // where it started, and where the other copy is
 	life   uint64
 	until  time.Time
+}
+
+// twin is an instance that started, under a token, beside another copy of it while the site could not yet know better.
+type twin struct {
+	id     skerry.InstanceID
+	on, at *Node
+	fence  skerry.Fence
 }
 
 // held names something that a node holds.
@@ -108,7 +116,7 @@ type guest struct {
 func newChecker(w *World, marker string) *checker {
 	return &checker{w: w, born: w.Now, marker: []byte(marker), fences: map[held]skerry.Fence{}, gens: map[held]skerry.Generation{},
 		here: map[*Node]map[skerry.InstanceID]*guest{}, used: map[*Node]spec.Resources{}, liars: map[*Node]bool{}, garbled: map[*Node]bool{},
-		quarantined: map[*Node]bool{}, wishes: map[string]*wish{}}
+		quarantined: map[*Node]bool{}, wishes: map[string]*wish{}, twins: map[twin]bool{}}
 }
 
 func (k *checker) fail(invariant, format string, args ...any) {
@@ -251,7 +259,7 @@ func (k *checker) ran(n *Node, a *spec.Assignment, name string) {
 	k.fits(n, a.ID)
 	k.addressed(n, a.ID, g.address)
 	if _, stops := a.Spec.OnDisconnect.StopAfter(); stops {
-		k.alone(n, a.ID)
+		k.alone(n, a)
 	}
 }
 
@@ -275,20 +283,26 @@ func (k *checker) fits(n *Node, id skerry.InstanceID) {
 }
 
 // alone checks that an instance does not run on a machine that is known to be cut off, where its agent should have stopped it; in touch,
-// one copy may start while the other ends, as in every migration. A machine without its agent, or whose agent has only just come back,
-// cannot keep the promise: there the monitor beside the instance keeps it (runtime/lease), which these machines do not have.
-func (k *checker) alone(n *Node, id skerry.InstanceID) {
+// one copy may start while the other ends, as in every migration. If the machine of the other is cut off then, the two run side by side
+// until its agent stops it, and the new one may be restarted in that time. A machine without its agent, or whose agent has only just come
+// back, cannot keep the promise: there the monitor beside the instance keeps it (runtime/lease), which these machines do not have.
+func (k *checker) alone(n *Node, a *spec.Assignment) {
 	for _, o := range k.w.nodes() {
-		if o == n || k.liars[o] || k.liars[n] || !o.Up || !o.deaf() {
+		if o == n || k.liars[o] || k.liars[n] || !o.Up || !k.runs(o, a.ID) {
 			continue
 		}
+		pair := twin{a.ID, n, o, a.Fence}
 		late := noticed(o) + 2*(n.disk.slow+k.w.parentOf(n).disk.slow) // what was on its way behind a batch cannot be called back
 		switch {
-		case !k.runs(o, id) || k.w.Now.Sub(o.line.since) <= late:
+		case !o.deaf() || k.w.Now.Sub(o.line.since) <= late:
+			k.twins[pair] = true
 		case k.w.Now.Sub(o.began) <= late:
-			k.overlaps = append(k.overlaps, overlap{id, n, o, o.life, o.began.Add(late + 2*o.disk.slow)})
+			k.overlaps = append(k.overlaps, overlap{a.ID, n, o, o.life, o.began.Add(late + 2*o.disk.slow)})
 		default:
-			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", id, n.Name, o.Name)
+			if stopped, _ := a.Spec.SurelyStopped(late + 2*o.disk.slow); k.twins[pair] && k.w.Now.Sub(o.line.since) <= stopped {
+				continue
+			}
+			k.fail(BrokenTwice, "%s starts on %s and still runs on %s", a.ID, n.Name, o.Name)
 		}
 	}
 }

@@ -66,8 +66,8 @@ func TestLeaseOver(t *testing.T) {
 	}
 }
 
-// An agent that hung, and stops what was ended in its place before it hears of that, tells then who came first. What it stopped in time, and
-// what was killed afterwards because it did not end, was stopped by the agent.
+// An agent that hung, and stops what was ended in its place before it hears of that, tells then who came first. What it stopped in time,
+// and what was killed afterwards because it did not end, was stopped by the agent.
 func TestLeaseOverIsHeardLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		alone time.Duration
