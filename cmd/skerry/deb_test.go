@@ -118,7 +118,7 @@ func TestDebianPackage(t *testing.T) {
 		"usr/share/doc/skerry/THIRD-PARTY-NOTICES.gz")
 	d.has(false, enabled) // nobody said which role this machine has
 	units, err := filepath.Glob(filepath.Join(d.root, "usr/lib/systemd/system/*.service"))
-	if err != nil || len(units) != 4 {
+	if err != nil || len(units) != 5 {
 		t.Errorf("units %q: %v", units, err)
 	}
 	for _, unit := range units {

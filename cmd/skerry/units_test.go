@@ -16,10 +16,11 @@ func TestUnitsAreHardened(t *testing.T) {
 	if err != nil {
 		t.Skip(&testenv.Unsupported{What: "the exposure of units", Why: "there is no systemd-analyze"})
 	}
-	for role, most := range map[string]string{"root": "20", "cluster": "20", "worker": "79"} {
-		out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold="+most, "../../packaging/systemd/skerry-"+role+".service").CombinedOutput()
+	for unit, most := range map[string]string{"skerry-root": "20", "skerry-cluster": "20", "skerry-worker": "79", "skerry": "79"} {
+		out, err := exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold="+most,
+			"../../packaging/systemd/"+unit+".service").CombinedOutput()
 		if err != nil {
-			t.Errorf("%s: %v\n%s", role, err, out)
+			t.Errorf("%s: %v\n%s", unit, err, out)
 		}
 	}
 }

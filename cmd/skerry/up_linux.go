@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -31,23 +33,34 @@ type upFlags struct {
 	logs                              role.CommonFlags
 	worker                            agent.Flags
 	shared                            parentFlags
+	service                           bool
 }
 
-func upCommand() *cobra.Command {
-	var f upFlags
+func upCommand() *cobra.Command { return upCommandWith(&upFlags{}) }
+
+func upCommandWith(f *upFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run root, cluster and worker in one process", Args: cobra.NoArgs,
 		Long: `Run root, a cluster named local and a worker in one process: all of Skerry on one machine. The roles join automatically and
 listen on loopback by default. The contexts local and local-site, for the root and the cluster, are added to the client's
 configuration.
 
+With --service, systemd runs it: the unit skerry.service is enabled and started, with the flags that are given, which are
+kept in /etc/skerry/up.env. A program outside of /usr is copied to /usr/local/bin first. Once more with other flags, it
+starts anew with these; what runs in it goes on meanwhile.
+
 Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
+		Example: `  skerry up
+  skerry up --service --name w1 --admission policy.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := role.FromEnv(cmd); err != nil {
 				return err
 			}
 			if err := agent.NeedRoot("skerry up"); err != nil {
 				return err
+			}
+			if f.service {
+				return f.asService(cmd)
 			}
 			log, err := f.logs.Logger()
 			if err != nil {
@@ -74,6 +87,8 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 	fs.StringVar(&f.contextName, "add-context", "local",
 		"name of the client's context to add, along with NAME-site for the cluster; empty adds none")
 	fs.StringVar(&f.worker.Join.Name, "name", "", "name of the worker (default the host name)")
+	fs.BoolVar(&f.service, "service", false,
+		"have systemd run it, from now on and whenever the machine starts, with the other flags that are given")
 	f.shared.api.add(fs, "127.0.0.1:7480")
 	f.shared.api.oakestra.add(fs)
 	f.shared.addShared(fs)
@@ -141,7 +156,7 @@ func (f *upFlags) start(cmd *cobra.Command, svc *role.Service) error {
 	if err := agent.Start(ctx, svc, workerCfg, &w); err != nil {
 		return err
 	}
-	return f.welcome(cmd, r, k, &shared.api, &below.api)
+	return f.welcome(cmd, server{shared.api.served, r.Authority().CAPin()}, server{below.api.served, k.Authority().CAPin()})
 }
 
 // runsAlready says what runs on the data directory.
@@ -150,8 +165,12 @@ func (f *upFlags) runsAlready(ctx context.Context, data string, err error) error
 	if role.CallLocal(ctx, data, "GET", "/status", nil, &status) != nil {
 		return err // it is about to start, or to end
 	}
+	stop := fmt.Sprintf("kill %d", status.Pid)
+	if groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", status.Pid)); err == nil && bytes.Contains(groups, []byte("/"+upUnit+"\n")) {
+		stop = "systemctl stop skerry"
+	}
 	return skerry.Errorf(skerry.CodeConflict, "Skerry runs on %s already: process %d, version %s, at %s", f.data, status.Pid, status.Version, status.API).
-		WithHint("`skerry get apps` shows what it runs; `kill %d` stops it. A second one needs another --data, and other addresses", status.Pid)
+		WithHint("`skerry get apps` shows what it runs; `%s` stops it. A second one needs another --data, and other addresses", stop)
 }
 
 // tokenIfNeeded makes a token for a role that has no identity yet.
@@ -163,18 +182,21 @@ func tokenIfNeeded(ctx context.Context, data string, a *auth.Authority, tier wir
 	return text, err
 }
 
+// server is where a role serves its API, if it does, and the pin of its CA.
+type server struct{ url, pin string }
+
 // welcome adds contexts for the two servers and tells how to go on.
-func (f *upFlags) welcome(cmd *cobra.Command, r *parents.Root, cluster *parents.Cluster, root, site *apiFlags) error {
-	if root.served == "" {
+func (f *upFlags) welcome(cmd *cobra.Command, root, site server) error {
+	if root.url == "" {
 		return nil
 	}
 	out := cmd.OutOrStdout()
 	password := filepath.Join(f.data, "root", parents.AdminPasswordFile)
-	login := "skerry login --server " + root.served + " --ca-pin " + r.Authority().CAPin()
+	login := "skerry login --server " + root.url + " --ca-pin " + root.pin
 	if f.contextName != "" {
 		path, err := ctl.ConfigPath()
 		if err == nil {
-			err = f.addContexts(path, r, cluster, root, site)
+			err = f.addContexts(path, root, site)
 		}
 		if err != nil { // a service has no home directory, and a disk may be full: the roles run all the same
 			fmt.Fprintf(cmd.ErrOrStderr(), "no context is added: %v\n", err)
@@ -186,14 +208,14 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *parents.Root, cluster *parents.
 	}
 	fmt.Fprintf(out, "Skerry runs. Log in:\n\n  %s --user admin --password-file %s\n\n", login, password)
 	if web.Built() {
-		fmt.Fprintf(out, "Or in a browser, as admin with the same password:\n\n  %s/ui/\n\n", root.served)
+		fmt.Fprintf(out, "Or in a browser, as admin with the same password:\n\n  %s/ui/\n\n", root.url)
 	}
 	if f.admission == "" {
 		fmt.Fprintf(out, "Anyone who may deploy in the organisation %s may do everything on this machine: native processes, privileged containers, any path.\n"+
 			"That suits a personal machine. Before you let others in, set a policy with --admission; `skerry cluster --help` shows one.\n\n",
 			parents.DefaultOrg)
 	}
-	if f.contextName != "" && site.served != "" {
+	if f.contextName != "" && site.url != "" {
 		fmt.Fprintf(out, "The site's own server, which knows workers and addresses:\n\n  skerry login --context %s-site --user admin --password-file %s\n\n",
 			f.contextName, filepath.Join(f.data, "cluster", parents.AdminPasswordFile))
 	}
@@ -201,16 +223,16 @@ func (f *upFlags) welcome(cmd *cobra.Command, r *parents.Root, cluster *parents.
 }
 
 // addContexts adds or renews the contexts; logins that are still good stay.
-func (f *upFlags) addContexts(path string, r *parents.Root, k *parents.Cluster, root, site *apiFlags) error {
+func (f *upFlags) addContexts(path string, root, site server) error {
 	return ctl.UpdateConfig(path, func(c *ctl.Config) error {
-		put := func(name, server, pin string) {
-			if old := c.Find(name); old == nil || old.Server != server || old.CAPin != pin {
-				c.Put(&ctl.Context{Name: name, Server: server, CAPin: pin})
+		put := func(name string, s server) {
+			if old := c.Find(name); old == nil || old.Server != s.url || old.CAPin != s.pin {
+				c.Put(&ctl.Context{Name: name, Server: s.url, CAPin: s.pin})
 			}
 		}
-		put(f.contextName, root.served, r.Authority().CAPin())
-		if site.served != "" {
-			put(f.contextName+"-site", site.served, k.Authority().CAPin())
+		put(f.contextName, root)
+		if site.url != "" {
+			put(f.contextName+"-site", site)
 		}
 		if c.Current == "" {
 			c.Current = f.contextName

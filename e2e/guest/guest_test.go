@@ -100,6 +100,7 @@ func TestSystemd(t *testing.T) {
 		{"upgrade", g.upgrade, true},
 		{"gone", g.gone, false},
 		{"by hand", g.byHand, true},
+		{"up as a service", g.upAsService, true},
 		{"removed", g.removed, false},
 	} {
 		if step.long && !testenv.Systems() {
@@ -481,6 +482,37 @@ func (g *guest) byHand(t *testing.T) {
 	}
 	g.must(t, "systemctl stop up && skerry worker cleanup --data /var/lib/up/worker --yes")
 	g.must(t, "! pgrep workload && ! test -e /sys/fs/cgroup/skerry")
+}
+
+// upAsService has systemd run all roles in one process, with flags that change; what runs goes on meanwhile.
+func (g *guest) upAsService(t *testing.T) {
+	up := "skerry up --service --data /var/lib/service --name hand"
+	g.must(t, "systemctl enable skerry-worker && out=$(! "+up+" 2>&1) && echo \"$out\" | grep 'skerry-worker.service is enabled'")
+	g.must(t, "systemctl disable --now skerry-worker skerry-cluster skerry-root skerry-workloads; rm -rf $HOME/.config/skerry && "+up)
+	g.must(t, "skerry login --context local --user admin --password-file /var/lib/service/root/admin-password")
+	g.must(t, "skerry image build /payload/workload -t guest/workload:1 --push && skerry apply -f /payload/run.yaml")
+	before := g.tasks(t, "box", "bare")
+	for _, k := range before {
+		g.limitsOf(t, k)
+		if !strings.HasPrefix(k.group, "skerry.slice/skerry-workloads.service/") {
+			t.Errorf("%s is in group %s, not in that of the workloads' unit", k.instance, k.group)
+		}
+	}
+	pid := g.must(t, "systemctl show -P MainPID skerry")
+	if out := g.must(t, "! skerry up --data /var/lib/service 2>&1"); !strings.Contains(out, "systemctl stop skerry") {
+		t.Errorf("a second one is not told of the service: %s", out)
+	}
+	g.must(t, up+" --label colour=\"dark red\"")
+	if now := g.must(t, "systemctl show -P MainPID skerry"); now == pid {
+		t.Error("other flags started nothing anew")
+	}
+	g.await(t, "skerry --context local wait run --for ready")
+	if now := g.tasks(t, "box", "bare"); !maps.Equal(now, before) {
+		t.Errorf("ran %v, now %v", before, now)
+	}
+	g.must(t, "tr '\\0' '\\n' </proc/$(systemctl show -P MainPID skerry)/environ | grep -x 'SKERRY_LABEL=colour=dark red'")
+	g.must(t, "systemctl disable --now skerry skerry-workloads && ! pgrep workload && ! pgrep conmon")
+	g.must(t, "skerry worker cleanup --data /var/lib/service/worker --yes")
 }
 
 // removed takes the package away, with everything that runs and but for the data.

@@ -92,6 +92,7 @@ var imports = map[string]string{
 	"api":          ". spec wire view decide/apps artifact auth internal/execstream internal/sbom internal/tier store/journal store runtime web internal/httpend internal/processstats internal/yamlsize artifact/imageref",
 	"api/oakestra": ". spec wire view api decide/apps auth ctl/convert",
 	"web":          "std",
+	"packaging":    "std",
 	"api/client":   ". api decide/apps artifact auth internal/execstream store/journal runtime",
 	"ctl":          ". api api/client decide/apps artifact auth internal/execstream store/journal runtime store",
 	"ctl/...":      ". spec wire view api api/client decide/apps artifact auth ctl ctl/console ctl/convert ctl/gitrepo internal/execstream internal/s3 internal/yamlsize store/journal runtime store artifact/imageref",

@@ -16,6 +16,11 @@ import (
 // envPrefix begins the environment variables that stand in for flags of role commands: --log-level is SKERRY_LOG_LEVEL.
 const envPrefix = "SKERRY_"
 
+// EnvName gives the environment variable that stands in for a flag.
+func EnvName(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
 // FromEnv fills flags that were not given from the environment. Flags that mean something else to client commands of the
 // same process do not exist on role commands.
 func FromEnv(cmd *cobra.Command) error {
@@ -24,7 +29,7 @@ func FromEnv(cmd *cobra.Command) error {
 		if f.Changed || first != nil || f.Name == "help" {
 			return
 		}
-		key := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		key := EnvName(f.Name)
 		v, ok := os.LookupEnv(key)
 		if !ok || v == "" {
 			return
