@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -93,7 +94,7 @@ type Backend interface {
 	// Registry serves the OCI distribution API of the built-in registry below /v2/.
 	Registry() http.Handler
 	// WriteMetrics writes the role's Prometheus text.
-	WriteMetrics(ctx context.Context, w http.ResponseWriter)
+	WriteMetrics(ctx context.Context, w io.Writer)
 	// Ready gives nil, or why the role cannot do its work now.
 	Ready() error
 	Started() time.Time

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,7 +93,12 @@ func (m *meter) write(out io.Writer) {
 
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	h.opt.Backend.WriteMetrics(r.Context(), w)
+	h.WriteMetrics(r.Context(), w)
+}
+
+// WriteMetrics writes what the role and its API have measured as Prometheus text.
+func (h *Handler) WriteMetrics(ctx context.Context, w io.Writer) {
+	h.opt.Backend.WriteMetrics(ctx, w)
 	fmt.Fprintf(w, "# HELP skerry_build_info The program.\n# TYPE skerry_build_info gauge\nskerry_build_info{version=%q,role=%q,name=%q} 1\n", h.opt.Version, h.opt.Backend.Tier(), h.opt.Backend.Name())
 	fmt.Fprintf(w, "# HELP skerry_start_time_seconds When the role was started.\n# TYPE skerry_start_time_seconds gauge\nskerry_start_time_seconds %d\n", h.opt.Backend.Started().Unix())
 	h.limits.mu.Lock()

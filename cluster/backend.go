@@ -195,7 +195,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 }
 
 // WriteMetrics writes the cluster's Prometheus text.
-func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
+func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), External: s.External(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)

@@ -2,6 +2,7 @@ package root
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
@@ -185,7 +186,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 }
 
 // WriteMetrics writes the root's Prometheus text.
-func (s *Server) WriteMetrics(ctx context.Context, w http.ResponseWriter) {
+func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready(), Images: s.opt.Images}
 	m.Apps, _ = s.Apps(ctx)
 	m.Instances, _ = s.Instances(ctx)

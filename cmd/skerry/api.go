@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 
@@ -12,6 +13,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/node"
+	"skerry.dev/skerry/internal/otlp"
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/store"
 )
@@ -26,7 +28,8 @@ type apiFlags struct {
 	oidc        string
 	oakestra    oakestraFlags
 
-	served string // URL, once it is served
+	served  string                           // URL, once it is served
+	metrics func(context.Context, io.Writer) // of the role and the API that is served; nil: none is
 }
 
 func (f *apiFlags) add(fs *pflag.FlagSet, listen string) {
@@ -41,6 +44,18 @@ func (f *apiFlags) add(fs *pflag.FlagSet, listen string) {
 
 // url is where the API is served, or empty.
 func (f *apiFlags) url() string { return f.served }
+
+// metricsOf writes what a role has measured, and its API if it has one.
+func (f *apiFlags) metricsOf(b api.Backend) otlp.Metrics {
+	return func(ctx context.Context, out io.Writer) error {
+		if f.metrics != nil {
+			f.metrics(ctx, out)
+		} else {
+			b.WriteMetrics(ctx, out)
+		}
+		return nil
+	}
+}
 
 // startAPI serves users of a role.
 func startAPI(ctx context.Context, svc *role.Service, b api.Backend, st store.Store, c node.Common, f *apiFlags) error {
@@ -60,7 +75,7 @@ func startAPI(ctx context.Context, svc *role.Service, b api.Backend, st store.St
 		return skerry.Errorf(skerry.CodeInvalid, "API: %w", err).
 			WithHint("choose another address with --api; an empty one disables the API")
 	}
-	f.served = a.URL()
+	f.served, f.metrics = a.URL(), a.Handler().WriteMetrics
 	c.Log.Info("users are served", "role", b.Tier(), "url", f.served, "ca-pin", b.Authority().CAPin())
 	svc.Start("API", a.Run)
 	return f.oakestra.start(svc, a, c.Log)

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func clusterCommand() *cobra.Command {
@@ -237,6 +238,7 @@ func startCluster(ctx context.Context, svc *role.Service, cfg parents.ClusterCon
 			local.Store(nil)
 		}
 	}
+	role.StartTelemetry(svc, &cfg.Common)
 	cluster, err := parents.OpenCluster(ctx, cfg)
 	if err != nil {
 		return nil, role.JoinError(err)
@@ -258,6 +260,8 @@ func startCluster(ctx context.Context, svc *role.Service, cfg parents.ClusterCon
 	if err := startAPI(ctx, svc, cluster, cluster.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
+	role.Tell(svc, &cfg.Common, role.Telling{Tier: wire.TierCluster, Name: cluster.Name(), Metrics: api.metricsOf(cluster),
+		Journal: cluster.Journal(), Instances: cluster.Instances})
 	return cluster, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: cluster.Name(), authority: cluster.Authority(),
 		store: cluster.Store, images: cluster.Images.Store, ready: cluster.Ready, parent: cluster.Parent, plugins: cluster.Plugins, api: api,
 		leadership: cluster.Leadership, rebuilt: cluster.Rebuilt, orphans: cluster.Orphans})

@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/link"
 	rootcore "skerry.dev/skerry/root/core"
+	"skerry.dev/skerry/wire"
 )
 
 // Ports of the roles, one range for all.
@@ -100,6 +101,7 @@ func startRoot(ctx context.Context, svc *role.Service, cfg parents.RootConfig, a
 	if err := role.MustDir(cfg.Dir); err != nil {
 		return nil, err
 	}
+	role.StartTelemetry(svc, &cfg.Common)
 	root, err := parents.OpenRoot(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -120,6 +122,8 @@ func startRoot(ctx context.Context, svc *role.Service, cfg parents.RootConfig, a
 	if err := startAPI(ctx, svc, root, root.Store, cfg.Common, api); err != nil {
 		return nil, err
 	}
+	role.Tell(svc, &cfg.Common, role.Telling{Tier: wire.TierRoot, Name: root.Name(), Metrics: api.metricsOf(root), Journal: root.Journal(),
+		Instances: root.Instances})
 	return root, role.StartLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(),
 		authority: root.Authority(), store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api,
 		orphans: root.Orphans})

@@ -190,7 +190,7 @@ func needSystemd() error {
 
 // pathFlags are those whose values are files and directories.
 var pathFlags = []string{"admission", "api-cert", "api-key", "cdi", "containerd", "data", "guest-kernel", "oakestra-api-admin", "oidc",
-	"plugins", "registry-config", "run-dir", "snapshot-places"}
+	"otlp-ca", "otlp-headers", "plugins", "registry-config", "run-dir", "snapshot-places"}
 
 // settingsOf writes the flags that were given as the environment of the unit, or nothing if there were none: then earlier ones hold.
 func settingsOf(flags *pflag.FlagSet) ([]byte, error) {
@@ -237,25 +237,25 @@ func (s *service) settled(cmd *cobra.Command) error {
 // settingEscaper escapes what has a meaning between double quotes.
 var settingEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`)
 
-func settingOf(f *pflag.Flag) (string, error) {
-	values := []string{f.Value.String()}
-	if list, ok := f.Value.(pflag.SliceValue); ok {
+func settingOf(flag *pflag.Flag) (string, error) {
+	values := []string{flag.Value.String()}
+	if list, ok := flag.Value.(pflag.SliceValue); ok {
 		values = list.GetSlice()
 	}
-	for i, v := range values {
-		if strings.ContainsAny(v, "\n\r\x00") {
-			return "", skerry.Errorf(skerry.CodeInvalid, "--%s has a line break, which no setting of a service can have", f.Name)
+	for i, value := range values {
+		if strings.ContainsAny(value, "\n\r\x00") {
+			return "", skerry.Errorf(skerry.CodeInvalid, "--%s has a line break, which no setting of a service can have", flag.Name)
 		}
 		// The service is in no directory that its caller knows.
-		if slices.Contains(pathFlags, f.Name) && v != "" && !filepath.IsAbs(v) {
-			abs, err := filepath.Abs(v)
+		if slices.Contains(pathFlags, flag.Name) && value != "" && !filepath.IsAbs(value) {
+			abs, err := filepath.Abs(value)
 			if err != nil {
 				return "", err
 			}
 			values[i] = abs
 		}
 	}
-	switch f.Value.Type() {
+	switch flag.Value.Type() {
 	case "stringSlice":
 		var line strings.Builder
 		w := csv.NewWriter(&line)
@@ -266,7 +266,7 @@ func settingOf(f *pflag.Flag) (string, error) {
 		return strings.TrimSuffix(line.String(), "\n"), w.Error()
 	case "stringArray":
 		if len(values) > 1 {
-			return "", skerry.Errorf(skerry.CodeUnsupported, "--%s can be given once with --service", f.Name)
+			return "", skerry.Errorf(skerry.CodeUnsupported, "--%s can be given once with --service", flag.Name)
 		}
 	}
 	return values[0], nil

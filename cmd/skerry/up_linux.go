@@ -101,7 +101,8 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 func (f *upFlags) start(cmd *cobra.Command, svc *role.Service) error {
 	ctx := cmd.Context()
 	flags := func(name string) role.CommonFlags {
-		return role.CommonFlags{Data: filepath.Join(f.data, name), LogFormat: f.logs.LogFormat, LogLevel: f.logs.LogLevel}
+		return role.CommonFlags{Data: filepath.Join(f.data, name), LogFormat: f.logs.LogFormat, LogLevel: f.logs.LogLevel,
+			Telemetry: f.logs.Telemetry}
 	}
 	rf := flags("root")
 	shared := f.shared

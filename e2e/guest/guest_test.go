@@ -468,7 +468,7 @@ func (g *guest) gone(t *testing.T) {
 // are no unit's.
 func (g *guest) byHand(t *testing.T) {
 	g.must(t, "systemctl disable --now skerry-worker skerry-cluster skerry-root skerry-workloads && rm -r $HOME/.config/skerry")
-	start := "systemd-run --unit up --service-type=notify skerry up --data /var/lib/up --name hand"
+	start := "systemd-run --unit up --service-type=notify -p TimeoutStartSec=5min skerry up --data /var/lib/up --name hand"
 	g.must(t, start)
 	g.must(t, "skerry login --trust -u admin --password-file /var/lib/up/root/admin-password 127.0.0.1")
 	g.must(t, "skerry image build /payload/workload -t guest/workload:1 --push && skerry apply -f /payload/run.yaml")

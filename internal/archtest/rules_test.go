@@ -118,6 +118,7 @@ var imports = map[string]string{
 	"internal/loop":         ". wire store",
 	"internal/olddata":      "store",
 	"internal/loopfs":       "",
+	"internal/otlp":         ". wire store/journal",
 	"internal/owners":       "internal/files",
 	"internal/roundtrip":    "spec wire decide/coord internal/files internal/panics",
 	"internal/acmeclient":   "wire",

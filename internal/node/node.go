@@ -21,6 +21,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/internal/otlp"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
@@ -35,6 +36,8 @@ type Common struct {
 	StoreURL string // default: SQLite in Dir
 	Version  string
 	Log      *slog.Logger
+	// Telemetry pushes what the role knows of itself; nil: nobody is told.
+	Telemetry *otlp.Exporter
 }
 
 // OwnStore is the store in the data directory.

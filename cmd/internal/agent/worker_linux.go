@@ -184,6 +184,7 @@ func start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, flags 
 	if own != nil {
 		cfg.Agent = own
 	}
+	role.StartTelemetry(svc, &cfg.Common)
 	w, err := node.OpenWorker(ctx, cfg)
 	if err != nil {
 		return role.JoinError(err)
@@ -198,6 +199,8 @@ func start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, flags 
 		return err
 	}
 	svc.Watch(w.Alive)
+	role.Tell(svc, &cfg.Common, role.Telling{Tier: wire.TierWorker, Name: cfg.Join.Name, Metrics: w.WriteMetrics, Journal: w.Journal(),
+		Instances: w.Views})
 	if flags.HTTP != "" {
 		svc.Start("health", func(ctx context.Context) error { return w.ServeHealth(ctx, flags.HTTP) })
 	}

@@ -46,6 +46,7 @@ func FromEnv(cmd *cobra.Command) error {
 // CommonFlags are those of every role.
 type CommonFlags struct {
 	Data, Store, LogFormat, LogLevel string
+	Telemetry                        TelemetryFlags
 }
 
 // Add declares them; without --data, the data directory is that of the role below DefaultData.
@@ -56,10 +57,11 @@ func (f *CommonFlags) Add(fs *pflag.FlagSet, role string) {
 	f.AddLog(fs)
 }
 
-// AddLog declares those of the log alone.
+// AddLog declares those of the log and of telemetry alone.
 func (f *CommonFlags) AddLog(fs *pflag.FlagSet) {
 	fs.StringVar(&f.LogFormat, "log-format", "text", "text or json")
 	fs.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
+	f.Telemetry.add(fs)
 }
 
 // Logger makes the log that the flags describe.
@@ -90,7 +92,14 @@ func withUnit(_ []string, a slog.Attr) slog.Attr {
 // Common gives what every role is given, with the version of the program.
 func (f *CommonFlags) Common(version string) (node.Common, error) {
 	log, err := f.Logger()
-	return node.Common{Dir: f.Data, StoreURL: f.Store, Version: version, Log: log}, err
+	c := node.Common{Dir: f.Data, StoreURL: f.Store, Version: version, Log: log}
+	if err == nil {
+		c.Telemetry, err = f.Telemetry.exporter(version, log)
+	}
+	if c.Telemetry != nil {
+		c.Log = slog.New(c.Telemetry.Tee(log.Handler()))
+	}
+	return c, err
 }
 
 // amount is a flag whose value is an amount of bytes or of CPU.

@@ -1,0 +1,321 @@
+// Package otlp pushes what a role knows of itself to an OpenTelemetry collector: metrics, logs and traces, by OTLP over HTTP in its JSON
+// form (the OpenTelemetry Protocol, version 1, sections OTLP/HTTP and JSON Protobuf Encoding). OpenTelemetry's own SDK does the same; it
+// and what it needs would add megabytes to a program for small boards.
+package otlp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// queueLimit bounds the records, and the spans, that wait for the collector; the oldest go first.
+	queueLimit = 4096
+	batchLimit = 512
+	// flushEvery is how often logs and spans are sent, if a batch is not full before.
+	flushEvery  = 5 * time.Second
+	sendTimeout = 10 * time.Second
+	leaveTime   = 3 * time.Second
+	retryFirst  = time.Second
+	retryMost   = time.Minute
+	// answerLimit bounds what is read of an answer.
+	answerLimit = 64 << 10
+)
+
+// Options say where a role pushes to, and what.
+type Options struct {
+	Endpoint string            // http or https URL, without /v1/metrics and so on
+	Headers  map[string]string // with each request
+	CAs      *x509.CertPool    // that may have signed the collector's certificate; nil: those of the system
+	Interval time.Duration     // between two pushes of metrics
+	Resource map[string]string // attributes of whoever pushes, such as service.name
+	// Log is told of a collector that is away. It must not lead back here.
+	Log *slog.Logger
+}
+
+// Exporter pushes.
+type Exporter struct {
+	opt    Options
+	began  time.Time
+	client *http.Client
+	rng    func(n int64) int64
+
+	metrics atomic.Pointer[Metrics]
+	mu      sync.Mutex
+	who     map[string]string
+
+	logs  queue[logRecord]
+	spans queue[span]
+}
+
+// Metrics writes metrics as Prometheus text.
+type Metrics func(ctx context.Context, out io.Writer) error
+
+// Describe adds which role of a federation or site pushes. It is called before there is something to push of it.
+func (e *Exporter) Describe(tier, name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.who = map[string]string{"skerry.role": tier, "service.instance.id": tier + "/" + name}
+	maps.Copy(e.who, e.opt.Resource)
+}
+
+// resource is who pushes.
+func (e *Exporter) resource() resource {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.who == nil {
+		return resource{attributes(e.opt.Resource)}
+	}
+	return resource{attributes(e.who)}
+}
+
+// Measure says what metrics there are to push.
+func (e *Exporter) Measure(m Metrics) { e.metrics.Store(&m) }
+
+// queue is what waits.
+type queue[T any] struct {
+	mu      sync.Mutex
+	items   []T
+	dropped int // since it was told last
+	full    chan struct{}
+}
+
+func (q *queue[T]) add(x T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) == queueLimit {
+		q.items = append(q.items[:0], q.items[1:]...)
+		q.dropped++
+	}
+	if q.items = append(q.items, x); len(q.items) >= batchLimit {
+		select {
+		case q.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// next gives what is to be sent next, which stays until it is done.
+func (q *queue[T]) next() []T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return append([]T(nil), q.items[:min(len(q.items), batchLimit)]...)
+}
+
+// done takes away what was sent. What was dropped meanwhile was of it.
+func (q *queue[T]) done(n, droppedBefore int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n = max(0, n-(q.dropped-droppedBefore))
+	q.items = append(q.items[:0], q.items[n:]...)
+}
+
+func (q *queue[T]) lost() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dropped
+}
+
+// New checks the options.
+func New(opt Options) (*Exporter, error) {
+	u, err := url.Parse(opt.Endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("%q is not the address of a collector, such as http://127.0.0.1:4318", opt.Endpoint)
+	}
+	opt.Endpoint = strings.TrimSuffix(opt.Endpoint, "/")
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment,
+		TLSClientConfig: &tls.Config{RootCAs: opt.CAs, MinVersion: tls.VersionTLS12}, MaxIdleConns: 1, IdleConnTimeout: 2 * time.Minute}
+	out := &Exporter{opt: opt, began: time.Now(), rng: rand.Int64N, client: &http.Client{Transport: transport, Timeout: sendTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // headers hold tokens
+	out.logs.full, out.spans.full = make(chan struct{}, 1), make(chan struct{}, 1)
+	return out, nil
+}
+
+// Run pushes until ctx ends, and then what waits, for a short time.
+func (e *Exporter) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { e.pushMetrics(ctx) })
+	wg.Go(func() { push(ctx, e, &e.logs, "logs", e.logBody) })
+	wg.Go(func() { push(ctx, e, &e.spans, "traces", e.spanBody) })
+	wg.Wait()
+	e.client.CloseIdleConnections()
+	return nil
+}
+
+func (e *Exporter) pushMetrics(ctx context.Context) {
+	tick := time.NewTicker(e.opt.Interval)
+	defer tick.Stop()
+	var state teller
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		write := e.metrics.Load()
+		if write == nil {
+			continue
+		}
+		var text bytes.Buffer
+		body, err := any(nil), (*write)(ctx, &text)
+		if err == nil {
+			body, err = e.metricBody(&text, time.Now())
+		}
+		if err == nil {
+			err = e.send(ctx, "metrics", body)
+		}
+		if ctx.Err() == nil {
+			state.tell(e.opt.Log, "metrics", err, 0) // the next ones say the same, and more
+		}
+	}
+}
+
+// push sends what a queue has, until ctx ends.
+func push[T any](ctx context.Context, to *Exporter, waiting *queue[T], signal string, body func([]T) any) {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	var state teller
+	wait := retryFirst
+	for {
+		select {
+		case <-tick.C:
+		case <-waiting.full:
+		case <-ctx.Done():
+			leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+			defer cancel()
+			for batch := waiting.next(); len(batch) > 0; batch = waiting.next() {
+				before := waiting.lost()
+				if to.send(leave, signal, body(batch)) != nil {
+					return
+				}
+				waiting.done(len(batch), before)
+			}
+			return
+		}
+		for batch := waiting.next(); len(batch) > 0 && ctx.Err() == nil; batch = waiting.next() {
+			before := waiting.lost()
+			err := to.send(ctx, signal, body(batch))
+			var later *retryable
+			again := errors.As(err, &later)
+			if ctx.Err() == nil {
+				state.tell(to.opt.Log, signal, err, waiting.lost())
+			}
+			if !again { // it was taken, or never will be
+				waiting.done(len(batch), before)
+				wait = retryFirst
+				continue
+			}
+			pause := max(later.after, wait/2+time.Duration(to.rng(int64(wait/2))))
+			wait = min(2*wait, retryMost)
+			select {
+			case <-time.After(min(pause, 10*retryMost)):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// retryable is what OTLP lets a client try again.
+type retryable struct {
+	after time.Duration // as the collector asked; 0: it did not
+	err   error
+}
+
+func (r *retryable) Error() string { return r.err.Error() }
+func (r *retryable) Unwrap() error { return r.err }
+
+// send posts one request. A partial success is an error that is not tried again.
+func (e *Exporter) send(ctx context.Context, signal string, body any) error {
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if err := json.NewEncoder(zip).Encode(body); err != nil {
+		return err
+	}
+	if err := zip.Close(); err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.opt.Endpoint+"/v1/"+signal, &packed)
+	if err != nil {
+		return err
+	}
+	for name, value := range e.opt.Headers {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Encoding", "gzip")
+	req.Header.Set("User-Agent", "skerry")
+	res, err := e.client.Do(req)
+	if err != nil {
+		return &retryable{err: err}
+	}
+	defer res.Body.Close()
+	data, _ := io.ReadAll(io.LimitReader(res.Body, answerLimit))
+	switch res.StatusCode {
+	case http.StatusOK:
+		return partial(data)
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+		return &retryable{time.Duration(min(max(seconds, 0), 3600)) * time.Second, fmt.Errorf("the collector answers %s", res.Status)}
+	}
+	var why struct {
+		Message string `json:"message"`
+	}
+	_ = json.Unmarshal(data, &why)
+	return fmt.Errorf("the collector answers %s %s", res.Status, why.Message)
+}
+
+// partial reads how many items of a request the collector did not take.
+func partial(data []byte) error {
+	type part struct {
+		Message string      `json:"errorMessage"`
+		Points  json.Number `json:"rejectedDataPoints"`
+		Records json.Number `json:"rejectedLogRecords"`
+		Spans   json.Number `json:"rejectedSpans"`
+	}
+	var answer struct {
+		Partial part `json:"partialSuccess"`
+	}
+	if json.Unmarshal(data, &answer) != nil { // a number may be a string there
+		return nil
+	}
+	for _, n := range []json.Number{answer.Partial.Points, answer.Partial.Records, answer.Partial.Spans} {
+		if n != "" && n != "0" {
+			return fmt.Errorf("the collector did not take %s of a request: %s", n, answer.Partial.Message)
+		}
+	}
+	return nil
+}
+
+// teller tells of a collector that is away, and that it is back, once.
+type teller struct {
+	away bool
+	lost int
+}
+
+func (t *teller) tell(log *slog.Logger, signal string, err error, lost int) {
+	switch {
+	case err != nil && !t.away:
+		log.Warn("telemetry is not taken", "signal", signal, "err", err)
+	case err == nil && t.away:
+		log.Info("telemetry is taken again", "signal", signal, "lost", lost-t.lost)
+		t.lost = lost
+	}
+	t.away = err != nil
+}
