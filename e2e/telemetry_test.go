@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 
+	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/testenv"
 )
 
@@ -146,9 +147,22 @@ func TestTelemetryIsPushed(t *testing.T) {
 	defer server.Close()
 	t.Setenv("SKERRY_OTLP", server.URL)
 	t.Setenv("SKERRY_OTLP_INTERVAL", "1s")
+	t.Setenv("SKERRY_OTLP_INSTANCE_LOGS", "true")
 	p := newProcesses(t, "worker")
 	p.threeRoles()
-	p.stable(1)
+	root := p.stable(1)
+	testenv.Build(t, filepath.Join(p.dir, "workload"), workload)
+	pushFile(t, root, p.dir, "test/workload:1", filepath.Join(p.dir, "workload"))
+	job := `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":"brief"},"spec":{"services":[{"name":"job","mode":"job",
+"image":"test/workload:1","command":["/workload","print","told at once"],"resources":{"cpu":0.1,"memory":"32Mi"}}]}}`
+	if _, err := root.Apply(t.Context(), []byte(job), api.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "what a job writes that ends at once is told", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.Contains(r.logs, "told at once")
+	})
 	await(t, "each tier has told its part of one trace", func() bool { return len(r.tellsOf("stable/web")) == 3 })
 	await(t, "each tier has told its metrics, and the root its log", func() bool {
 		r.mu.Lock()

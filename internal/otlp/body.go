@@ -54,8 +54,8 @@ func ours() scope { return scope{"skerry"} }
 type logRecord struct {
 	Time       wholeNumber `json:"timeUnixNano"`
 	Observed   wholeNumber `json:"observedTimeUnixNano"`
-	Severity   int         `json:"severityNumber"`
-	Text       string      `json:"severityText"`
+	Severity   int         `json:"severityNumber,omitempty"`
+	Text       string      `json:"severityText,omitempty"`
 	Body       value       `json:"body"`
 	Attributes []attribute `json:"attributes,omitempty"`
 }

@@ -60,5 +60,11 @@ func add(to []attribute, group string, a slog.Attr) []attribute {
 	return append(to, attribute{group + a.Key, value{v.String()}})
 }
 
+// Line hands on what an instance wrote, and waits for room. An error stream is no level: programs write their logs there.
+func (e *Exporter) Line(ctx context.Context, at time.Time, text string, about map[string]string) {
+	e.lines.addWhenRoom(ctx, logRecord{Time: wholeNumber(at.UnixNano()), Observed: wholeNumber(time.Now().UnixNano()), Body: value{text},
+		Attributes: attributes(about)})
+}
+
 // severity gives OTLP's number of a level: DEBUG is 5, INFO 9, WARN 13, ERROR 17.
 func severity(l slog.Level) int { return min(max(int(l)+9, 1), 24) }

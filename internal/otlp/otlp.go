@@ -62,6 +62,7 @@ type Exporter struct {
 	who     map[string]string
 
 	logs  queue[logRecord]
+	lines queue[logRecord] // of instances: what they write crowds out nothing of the role
 	spans queue[span]
 }
 
@@ -93,13 +94,18 @@ func (e *Exporter) Measure(m Metrics) { e.metrics.Store(&m) }
 type queue[T any] struct {
 	mu      sync.Mutex
 	items   []T
-	dropped int // since it was told last
+	dropped int // so far
 	full    chan struct{}
+	room    chan struct{} // nil: nobody waits for it
 }
 
 func (q *queue[T]) add(x T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.addLocked(x)
+}
+
+func (q *queue[T]) addLocked(x T) {
 	if len(q.items) == queueLimit {
 		q.items = append(q.items[:0], q.items[1:]...)
 		q.dropped++
@@ -109,6 +115,35 @@ func (q *queue[T]) add(x T) {
 		case q.full <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// addWhenRoom waits until there is room, or ctx ends.
+func (q *queue[T]) addWhenRoom(ctx context.Context, x T) {
+	for {
+		q.mu.Lock()
+		free := len(q.items) < queueLimit
+		if free {
+			q.addLocked(x)
+		}
+		q.mu.Unlock()
+		if free {
+			q.signal() // the next one in line
+			return
+		}
+		select {
+		case <-q.room:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// signal wakes one who waits for room.
+func (q *queue[T]) signal() {
+	select {
+	case q.room <- struct{}{}:
+	default:
 	}
 }
 
@@ -125,6 +160,7 @@ func (q *queue[T]) done(n, droppedBefore int) {
 	defer q.mu.Unlock()
 	n = max(0, n-(q.dropped-droppedBefore))
 	q.items = append(q.items[:0], q.items[n:]...)
+	q.signal()
 }
 
 func (q *queue[T]) lost() int {
@@ -144,7 +180,8 @@ func New(opt Options) (*Exporter, error) {
 		TLSClientConfig: &tls.Config{RootCAs: opt.CAs, MinVersion: tls.VersionTLS12}, MaxIdleConns: 1, IdleConnTimeout: 2 * time.Minute}
 	out := &Exporter{opt: opt, began: time.Now(), rng: rand.Int64N, client: &http.Client{Transport: transport, Timeout: sendTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // headers hold tokens
-	out.logs.full, out.spans.full = make(chan struct{}, 1), make(chan struct{}, 1)
+	out.logs.full, out.lines.full, out.spans.full = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	out.lines.room = make(chan struct{}, 1)
 	return out, nil
 }
 
@@ -153,6 +190,7 @@ func (e *Exporter) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.pushMetrics(ctx) })
 	wg.Go(func() { push(ctx, e, &e.logs, "logs", e.logBody) })
+	wg.Go(func() { push(ctx, e, &e.lines, "logs", e.logBody) })
 	wg.Go(func() { push(ctx, e, &e.spans, "traces", e.spanBody) })
 	wg.Wait()
 	e.client.CloseIdleConnections()

@@ -174,6 +174,40 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// What instances write waits for room, and goes on when there is some.
+func TestLinesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := exporter(t, "http://127.0.0.1:1", io.Discard)
+		var wg sync.WaitGroup
+		const writers, each = 3, queueLimit
+		for range writers {
+			wg.Go(func() {
+				for range each {
+					e.Line(t.Context(), time.Now(), "line", nil)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := len(e.lines.items); n != queueLimit {
+			t.Errorf("%d lines wait, want %d", n, queueLimit)
+		}
+		got := 0
+		for got < writers*each {
+			batch, before := e.lines.next(), e.lines.lost()
+			if len(batch) == 0 {
+				t.Fatalf("nothing waits after %d lines, want %d", got, writers*each)
+			}
+			got += len(batch)
+			e.lines.done(len(batch), before)
+			synctest.Wait()
+		}
+		wg.Wait()
+		if e.lines.lost() != 0 {
+			t.Errorf("lost = %d, want none", e.lines.lost())
+		}
+	})
+}
+
 // Metrics keep their kinds: counters have a beginning, buckets of histograms are counted apart.
 func TestMetrics(t *testing.T) {
 	text := `# HELP a_total Help, "quoted".

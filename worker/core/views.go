@@ -91,6 +91,18 @@ func (c *Core) Running(fn func(a *spec.Assignment, name string, handle json.RawM
 	}
 }
 
+// Containers calls fn for each container that was started, whether it still runs or not.
+func (c *Core) Containers(fn func(a *spec.Assignment, name string, attempt int, handle json.RawMessage)) {
+	for _, id := range c.ledger.ids() {
+		i := c.ledger.insts[id]
+		for _, name := range i.names() {
+			if k := i.Containers[name]; len(k.Handle) > 0 {
+				fn(&i.A, name, k.Attempt, k.Handle)
+			}
+		}
+	}
+}
+
 // Images lists the digests that instances here refer to; they must not be collected.
 func (c *Core) Images() map[string]bool {
 	out := map[string]bool{}

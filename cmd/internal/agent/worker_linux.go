@@ -201,6 +201,15 @@ func start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, flags 
 	svc.Watch(w.Alive)
 	role.Tell(svc, &cfg.Common, role.Telling{Tier: wire.TierWorker, Name: cfg.Join.Name, Metrics: w.WriteMetrics, Journal: w.Journal(),
 		Instances: w.Views})
+	if e := cfg.Telemetry; e != nil && flags.instanceLogs {
+		svc.Start("logs of instances", func(ctx context.Context) error {
+			return w.FollowLogs(ctx, func(ctx context.Context, l worker.LogLine) {
+				e.Line(ctx, l.Time, l.Line, map[string]string{"skerry.namespace": l.Service.App.Namespace, "skerry.app": l.Service.App.Name,
+					"skerry.service": l.Service.Service, "skerry.instance": string(l.Instance), "skerry.container": l.Container,
+					"log.iostream": l.Stream})
+			})
+		})
+	}
 	if flags.HTTP != "" {
 		svc.Start("health", func(ctx context.Context) error { return w.ServeHealth(ctx, flags.HTTP) })
 	}
