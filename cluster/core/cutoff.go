@@ -71,6 +71,7 @@ func (l *lifecycle) restore(now time.Time, p *placement, o wire.Observation, why
 	p.Placed, p.A.Runtime, p.Obs, p.qos, p.Refused = now, o.Runtime, o, nil, false
 	p.Obs.Fence = p.A.Fence
 	p.SLA.Given(o.Ready, o.Restarts)
+	l.keepLimits(p, old.Need)
 	l.reserve(p, 1)
 	l.workers.addressPorts(p)
 	l.send(p)
@@ -80,6 +81,17 @@ func (l *lifecycle) restore(now time.Time, p *placement, o wire.Observation, why
 		from = "none"
 	}
 	l.event(fx, now, p, wire.EventNormal, "KeptOriginal", "runs on worker "+p.Worker+" as before; the copy on "+from+" ends: "+why)
+}
+
+// keepLimits counts what a copy that was left behind may have, until its worker confirms that it has the limits of now: they may have
+// changed while it was out of touch.
+func (l *lifecycle) keepLimits(p *placement, had spec.Resources) {
+	switch w := l.workers[p.Worker]; {
+	case p.Resize != nil:
+		p.Resize.Peak = p.Resize.Peak.Most(had)
+	case w != nil && w.resizes(p.Obs.Runtime) && p.Obs.Revision != p.A.Revision && had.Most(p.need()) != p.need():
+		p.Resize = &resize{Spec: p.A.Spec, Revision: p.A.Revision, Gen: p.A.Gen, Peak: had}
+	}
 }
 
 // resume starts an instance again that its worker stopped because it was cut off: it waits for a new token.

@@ -76,9 +76,7 @@ func (l *lifecycle) unlimited(inst *placement, assigned *spec.Assignment) string
 		inst.Original != nil {
 		return "it is being started or moved"
 	}
-	if w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
-		return r.Name == inst.Obs.Runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityResize)
-	}) {
+	if !w.resizes(inst.Obs.Runtime) {
 		return "runtime " + inst.Obs.Runtime + " of its worker cannot change limits of what runs"
 	}
 	if why := l.admission.CheckQuota(l.usedBy(inst.A.Org, inst.A.ID), assigned); why != nil {
@@ -95,6 +93,13 @@ func (l *lifecycle) unlimited(inst *placement, assigned *spec.Assignment) string
 		return fmt.Sprintf("its worker has not enough %s left for it", strings.Join(short, " and "))
 	}
 	return ""
+}
+
+// resizes reports whether a worker changes limits of what runs in a runtime, and so tells which apply.
+func (w *worker) resizes(runtime string) bool {
+	return w.Facts != nil && slices.ContainsFunc(w.Facts.Runtimes, func(r wire.RuntimeReport) bool {
+		return r.Name == runtime && r.Passed && slices.Contains(r.Abilities, spec.AbilityResize)
+	})
 }
 
 // resized takes what a worker says of limits that it was asked for.

@@ -28,7 +28,9 @@ const (
 
 // loadOverlayNet rebuilds, once all is loaded, what follows from the records.
 func (o *overlay) loadOverlayNet() {
-	for name, w := range o.workers {
+	for _, name := range slices.Sorted(maps.Keys(o.workers)) {
+		w := o.workers[name]
+		o.restoreBlocks(name)
 		if w.Peer != 0 {
 			o.overlayNet.names[w.Peer] = name
 			o.overlayNet.Last = max(o.overlayNet.Last, w.Peer) // of the commit that gave it, a crash may have left half
@@ -46,6 +48,31 @@ func (o *overlay) loadOverlayNet() {
 			if app, ok := o.endpoints.Load(name, key); ok {
 				o.linked[app] = true
 			}
+		}
+	}
+}
+
+// restoreBlocks takes up the blocks that a worker was told are its own: of the commit that gave them a crash may have left that alone, and
+// somebody else would get them, too.
+func (o *overlay) restoreBlocks(name string) {
+	k := o.Children.Get(name)
+	if k == nil {
+		return
+	}
+	value, told := k.Desired.Get(wire.NodeKey)
+	var node wire.OverlayNode
+	if !told || o.codec.Unmarshal(value, &node) != nil {
+		return
+	}
+	net := &o.overlayNet
+	for _, b := range node.Blocks {
+		if !net.Blocks.Restore(name, b) {
+			continue
+		}
+		net.dirty = true
+		extent := netip.PrefixFrom(b.Addr(), ipam.ExtentBits).Masked()
+		if !slices.ContainsFunc(net.Extents, func(have netip.Prefix) bool { return have.Overlaps(b) }) {
+			net.Extents = append(net.Extents, extent)
 		}
 	}
 }

@@ -111,8 +111,9 @@ type successor struct {
 // When the original's worker is back, onReconnect decides. The winner gets the higher fencing token: an original takes it
 // over in place (Assignment.PriorFence), so that nothing healthy is ever restarted because a link came back.
 type original struct {
-	Worker string       `json:"worker"`
-	Fence  skerry.Fence `json:"fence"`
+	Worker string         `json:"worker"`
+	Fence  skerry.Fence   `json:"fence"`
+	Need   spec.Resources `json:"need,omitzero"` // it may have more than what has taken its place
 }
 
 // resize is a change of a placement's limits while it runs: what its worker was asked for last, and has not confirmed.

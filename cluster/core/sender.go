@@ -254,7 +254,7 @@ func (s *sender) endOriginal(p *placement) {
 // leaveBehind keeps what is known of a copy on a worker that is out of touch, when another takes its place.
 func (s *sender) leaveBehind(p *placement) {
 	s.endOriginal(p) // of two that were left behind the older one has no say
-	s.leaveCopy(p, &original{Worker: p.Worker, Fence: p.A.Fence})
+	s.leaveCopy(p, &original{Worker: p.Worker, Fence: p.A.Fence, Need: p.need()})
 }
 
 // reclaim ends that a worker keeps the original of an instance, because it is given the instance itself.

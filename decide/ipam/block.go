@@ -58,6 +58,16 @@ func (b *Blocks) Take(now time.Time, holder string, site, avoid []netip.Prefix) 
 		WithHint("give the site a further prefix")
 }
 
+// Restore gives a holder a block that it is known to have, and reports whether it was not held so far. It gives false, too, if somebody else
+// has it, or if it rests.
+func (b *Blocks) Restore(holder string, p netip.Prefix) bool {
+	if _, taken := b.find(p); taken || p.Bits() != BlockBits || p != p.Masked() || !p.Addr().Is4() {
+		return false
+	}
+	b.insert(Block{Prefix: p, Holder: holder})
+	return true
+}
+
 // past gives the number of the first block in p that lies behind o, above n.
 func past(p, o netip.Prefix, n uint64) uint64 {
 	if o.Bits() >= BlockBits {
