@@ -137,7 +137,7 @@ func (s *site) restart(p Policy, wants ...Want) {
 }
 
 func (s *site) state(host, org string) string {
-	v := s.c.State(host, org)
+	v := s.c.State(host, org, skerry.AppKey{Namespace: org, Name: "shop"})
 	return strings.TrimSuffix(string(v.State)+": "+v.Reason, ": ")
 }
 
@@ -434,7 +434,7 @@ func FuzzDone(f *testing.F) {
 		s.review()
 		why := s.done(Result{CertPEM: cert, KeyPEM: key})
 		s.review()
-		v := s.c.State("shop.example.org", "acme")
+		v := s.c.State("shop.example.org", "acme", skerry.AppKey{})
 		if valid := v.State == view.CertificateValid; valid != (s.c.Serves("shop.example.org", "acme") != nil) || valid && (why != "" ||
 			!v.NotAfter.After(s.now)) {
 			t.Errorf("state %v with reason %q, want a certificate exactly when it is valid", v, why)
@@ -454,7 +454,7 @@ func FuzzRecord(f *testing.F) {
 		s.c.Start(s.now)
 		s.c.SetWants([]Want{want("a.b", "o", 1)})
 		s.review()
-		s.c.State("a.b", "o")
+		s.c.State("a.b", "o", skerry.AppKey{})
 		s.c.Metrics()
 	})
 }
@@ -467,7 +467,7 @@ func TestReasonIsText(t *testing.T) {
 	if why := s.done(Result{Why: "it says \xff\xfe"}); !utf8.ValidString(why) || !strings.HasPrefix(why, "it says") {
 		t.Errorf("reason: got %q, want text", why)
 	}
-	if got := s.c.State("shop.example.org", "acme").Reason; !utf8.ValidString(got) {
+	if got := s.c.State("shop.example.org", "acme", skerry.AppKey{}).Reason; !utf8.ValidString(got) {
 		t.Errorf("reason shown: got %q, want text", got)
 	}
 }

@@ -457,6 +457,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 		c.interests.TouchApp(k)
 	}
 	clear(c.linked)
+	c.tellUnserved(now, fx)
 	c.refillWants(now)
 	c.publishRoutes()
 	c.sayFarewells(now)

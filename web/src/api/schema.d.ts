@@ -3183,13 +3183,13 @@ export interface components {
              * @description When it expires.
              */
             notAfter?: string;
-            /** @description Why there is none, or why the last order failed. */
+            /** @description Why there is none, why it is not served, or why the last order failed. */
             reason?: string;
             /**
-             * @description Unless it is valid, the site's own authority vouches for the host.
+             * @description Unless valid, the site vouches for it.
              * @enum {string}
              */
-            state: "valid" | "ordering" | "waiting" | "refused";
+            state: "valid" | "ordering" | "waiting" | "refused" | "unserved";
         };
         QoS: {
             /** @description Cores: a number such as 0.5, or a string such as 500m. Responses use the number. */
