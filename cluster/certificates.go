@@ -193,10 +193,14 @@ func (c *certifier) hook(ctx context.Context, limit time.Duration, what string, 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.opt.Hook, what, ch.Record, ch.Value)
+	endTogether(cmd)
 	cmd.WaitDelay = time.Second // what it started may keep its output open
 	said := &printed.Head{Max: maxHookSaid}
 	cmd.Stdout, cmd.Stderr = said, said
 	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) { // what it started is still there
+		_ = endGroup(cmd)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the DNS program did not end in %v", limit)

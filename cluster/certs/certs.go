@@ -28,8 +28,9 @@ const (
 	// Prefix begins the keys of the records of hosts, and KeyAccount is that of the account at the authority.
 	Prefix     = "acme/"
 	KeyAccount = "acmeaccount"
-	// atOnce bounds the orders under way.
-	atOnce = 4
+	// atOnce bounds the orders under way, and orgAtOnce those of one organisation: an order whose challenge nobody answers takes minutes,
+	// and others must not wait for it.
+	atOnce, orgAtOnce = 4, 2
 	// window is what the limits on orders count in.
 	window = time.Hour
 	// keepUnwanted is for how long the certificate of a host is kept that no application has any more: it may come back.
@@ -228,7 +229,7 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 	clear(c.limited)
 	for _, want := range c.queue(now) {
 		record := c.hosts[want.Host]
-		if until := c.limit(now, want.Org); len(c.running) >= atOnce || !until.IsZero() {
+		if until := c.limit(now, want.Org); len(c.running) >= atOnce || c.runningOf(want.Org) >= orgAtOnce || !until.IsZero() {
 			if !until.IsZero() {
 				c.limited[want.Host] = until
 				c.wake(until)
@@ -284,6 +285,16 @@ func (c *Certs) queue(now time.Time) (out []*Want) {
 		return cmp.Or(ends(a).Compare(ends(b)), cmp.Compare(a.Order, b.Order), strings.Compare(a.Host, b.Host))
 	})
 	return out
+}
+
+// runningOf counts the orders under way of an organisation.
+func (c *Certs) runningOf(org string) (n int) {
+	for host := range c.running {
+		if record := c.hosts[host]; record != nil && record.Org == org {
+			n++
+		}
+	}
+	return n
 }
 
 // kinds gives the challenges for the next order of a host that is not refused: what failed once by one may succeed by another.

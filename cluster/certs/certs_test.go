@@ -274,7 +274,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	}
-	if want := "h00.example.org h01.example.org h02.example.org h03.example.org h04.example.org shop.example.com"; strings.Join(got,
+	if want := "h00.example.org h01.example.org shop.example.com h02.example.org h03.example.org h04.example.org"; strings.Join(got,
 		" ") != want {
 		t.Errorf("orders in half an hour: got %s, want %s", strings.Join(got, " "), want)
 	}
@@ -298,6 +298,29 @@ func TestLimits(t *testing.T) {
 	harbour.now = harbour.now.Add(time.Hour)
 	if got := harbour.review(); got != "other9.example.org" {
 		t.Errorf("an hour later: got %q, want other9.example.org", got)
+	}
+}
+
+// TestSlots has the orders of one organisation not end: those of another go on beside them, and its own wait until one of them ends.
+func TestSlots(t *testing.T) {
+	harbour := newSite(t, Policy{})
+	var wants []Want
+	for i := range 6 {
+		wants = append(wants, want(fmt.Sprintf("h%d.example.org", i), "greedy", uint64(i+1)))
+	}
+	wants = append(wants, want("a.example.com", "modest", 100), want("b.example.com", "third", 101), want("c.example.com", "last", 102))
+	harbour.c.SetWants(wants)
+	if got, want := harbour.review(), "h0.example.org h1.example.org a.example.com b.example.com"; got != want {
+		t.Errorf("orders at once: got %s, want %s", got, want)
+	}
+	harbour.done(Result{Why: "nobody answers"})
+	if got, want := harbour.review(), "h2.example.org"; got != want {
+		t.Errorf("when one has ended: got %s, want %s", got, want)
+	}
+	harbour.orders = harbour.orders[1:] // h1 hangs
+	harbour.done(Result{Why: "no"})
+	if got, want := harbour.review(), "c.example.com"; got != want {
+		t.Errorf("when one of another organisation has ended: got %s, want %s", got, want)
 	}
 }
 
