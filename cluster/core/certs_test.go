@@ -180,6 +180,61 @@ func TestPublicCertificateRestart(t *testing.T) {
 	}
 }
 
+// TestTakeOverOfOrder has a successor take over in the middle of an order: it begins the order anew, with the account that the site has.
+func TestTakeOverOfOrder(t *testing.T) {
+	site := publicSite(t)
+	policy := certs.Policy{Directory: "https://ca.example/dir", DNS: true}
+	site.public(policy)
+	kv := map[string][]byte{}
+	keep := func(fx wire.Effects) (orders []OrderCertificate) {
+		for _, w := range fx.Writes {
+			if kv[w.Key] = w.Value; w.Value == nil {
+				delete(kv, w.Key)
+			}
+		}
+		for _, a := range fx.Actions {
+			if order, is := a.(OrderCertificate); is {
+				orders = append(orders, order)
+			}
+		}
+		return orders
+	}
+	opt := site.c.opt
+	begin := func(key string) (*Core, []OrderCertificate) {
+		opt.AccountKey = []byte(key)
+		core := New(opt)
+		for k, v := range kv {
+			if err := core.Load(k, v); err != nil {
+				t.Fatalf("record %s: %v", k, err)
+			}
+		}
+		return core, keep(core.Start(site.now))
+	}
+	leader, _ := begin("of the leader")
+	replicas := 1
+	service := spec.ServiceSpec{Name: "web", Replicas: &replicas, Ingress: []spec.Ingress{public("*.example.org")},
+		Ports: []spec.Port{{Name: "http", Port: 80}}}
+	service.Image = "web:1"
+	keep(leader.Step(site.now, apps.PutOrg{Org: apps.Org{Name: "acme"}}))
+	keep(leader.Step(site.now, apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}}))
+	orders := keep(leader.Step(site.now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{service}}}}))
+	if len(orders) != 1 {
+		t.Fatalf("orders of the leader: got %d, want 1", len(orders))
+	}
+	successor, again := begin("of the successor")
+	for tries := 0; len(again) == 0 && tries < 100; tries++ {
+		site.now = successor.NextWake()
+		again = keep(successor.Tick(site.now))
+	}
+	if len(again) != 1 || again[0].Host != "*.example.org" || string(again[0].Account) != "of the leader" {
+		t.Errorf("orders of the successor: got %+v, want one of the same host with the account of the leader", again)
+	}
+	if got := successor.certs.State("*.example.org", "acme", key("acme", "shop").App); got.State != view.CertificateOrdering {
+		t.Errorf("state at the successor: got %+v, want it to be ordered", got)
+	}
+}
+
 func codeOf(err error) skerry.Code {
 	e := new(skerry.Error)
 	if errors.As(err, &e) {
