@@ -72,8 +72,7 @@ func childEnds(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	for { // until the test's own limit
-		err := syscall.Kill(pid, 0)
-		if errors.Is(err, syscall.ESRCH) {
+		if process, err := os.FindProcess(pid); err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 			return
 		}
 		if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); bytes.Contains(stat, []byte(") Z ")) {
