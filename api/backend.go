@@ -65,6 +65,8 @@ type Backend interface {
 	// leave it. Both are about what the root places.
 	CordonCluster(ctx context.Context, name, reason string) error
 	DrainCluster(ctx context.Context, name string, r view.ClusterDrainRequest) error
+	// LabelCluster changes the labels of a cluster, by which manifests select it.
+	LabelCluster(ctx context.Context, name string, change view.ClusterLabels) error
 	// CordonWorker keeps new work from a worker; an empty reason ends that.
 	CordonWorker(ctx context.Context, name, reason string) error
 	// DrainWorker has everything that can leave a worker; CordonWorker without a reason ends that.

@@ -481,6 +481,11 @@ func (c *Client) DrainCluster(ctx context.Context, name string, r view.ClusterDr
 	return c.do(ctx, http.MethodPut, "/v1/clusters/"+esc(name)+"/drain", nil, r, nil)
 }
 
+// LabelCluster changes the labels of a cluster.
+func (c *Client) LabelCluster(ctx context.Context, name string, change view.ClusterLabels) error {
+	return c.do(ctx, http.MethodPatch, "/v1/clusters/"+esc(name)+"/labels", nil, change, nil)
+}
+
 // CordonWorker keeps new work from a worker; an empty reason ends that.
 func (c *Client) CordonWorker(ctx context.Context, name, reason string) error {
 	return c.do(ctx, http.MethodPut, c.workers()+"/"+esc(name)+"/hold", nil, map[string]string{"reason": reason}, nil)

@@ -115,6 +115,17 @@ func (h *Handler) addSite() {
 		func(ctx context.Context, _ *auth.Principal, in *clusterDrainIn) (*none, error) {
 			return nil, h.opt.Backend.DrainCluster(ctx, in.Cluster, in.Body)
 		})
+	type clusterLabelsIn struct {
+		ClusterPath
+		Body view.ClusterLabels
+	}
+	add(h, operation{ID: "label-cluster", Method: http.MethodPatch, Path: "/v1/clusters/{cluster}/labels", Scope: auth.ScopeClusterAdmin,
+		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
+		Summary: "Set and remove labels of a cluster. Manifests select clusters by them (placement.clusterLabels).",
+		Status:  http.StatusNoContent, Audit: true},
+		func(ctx context.Context, _ *auth.Principal, in *clusterLabelsIn) (*none, error) {
+			return nil, h.opt.Backend.LabelCluster(ctx, in.Cluster, in.Body)
+		})
 	h.addWorkers()
 	addGrants(h)
 	addClusterWorkers(h)

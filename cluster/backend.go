@@ -204,8 +204,8 @@ func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
 	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Ignored(), nil })
 	if c, err := tier.View(ctx, s.Role, func(c *core.Core) (certs.Metrics, error) { return c.CertificateMetrics(), nil }); err == nil {
-		m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Failing: c.Failing, Issued: c.Issued,
-			Failed: c.Failed, Ends: c.Ends}
+		m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Unserved: c.Unserved, Failing: c.Failing,
+			Issued: c.Issued, Failed: c.Failed, Ends: c.Ends}
 	}
 	m.Write(w)
 }

@@ -30,6 +30,9 @@ type ACMEOptions struct {
 	Email string         // of the operator, for the authority; empty: it gets none
 	Roots *x509.CertPool // sign the authority's own certificate; nil: those of the machine
 	Hook  string         // program that sets and unsets DNS records; empty: none
+	// BindingID and BindingKey bind the site's account to one that the operator has with the authority; empty: to none.
+	BindingID  string
+	BindingKey []byte
 }
 
 const (
@@ -118,7 +121,8 @@ func (c *certifier) authority(account []byte) (*acmeclient.Client, error) {
 	if !ok {
 		return nil, errors.New("the key of the site's account at the certificate authority signs nothing")
 	}
-	c.client = acmeclient.New(acmeclient.Options{Directory: c.directory, Email: c.opt.Email, Roots: c.opt.Roots, Key: signer})
+	c.client = acmeclient.New(acmeclient.Options{Directory: c.directory, Email: c.opt.Email, Roots: c.opt.Roots, Key: signer,
+		BindingID: c.opt.BindingID, BindingKey: c.opt.BindingKey})
 	return c.client, nil
 }
 
@@ -193,10 +197,14 @@ func (c *certifier) hook(ctx context.Context, limit time.Duration, what string, 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.opt.Hook, what, ch.Record, ch.Value)
+	endTogether(cmd)
 	cmd.WaitDelay = time.Second // what it started may keep its output open
 	said := &printed.Head{Max: maxHookSaid}
 	cmd.Stdout, cmd.Stderr = said, said
 	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) { // what it started is still there
+		_ = endGroup(cmd)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the DNS program did not end in %v", limit)

@@ -1,12 +1,16 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +28,8 @@ func TestDNSHook(t *testing.T) {
 		"fails":    {`echo out of order >&2; yes | head -c 100000; exit 7`, `the DNS program failed (exit status 7): "out of order\ny`},
 		"not one":  {"", "the DNS program failed (fork/exec"},
 		"hangs":    {`exec sleep 1000`, "the DNS program did not end in 100ms"},
-		"children": {`sleep 1000 & echo $! > ` + dir + `/child; exit 0`, "the DNS program failed (exec: WaitDelay expired"},
+		"waits":    {`sleep 1000 & echo $! > ` + dir + `/waits.child; wait`, "the DNS program did not end in 1s"},
+		"children": {`sleep 1000 & echo $! > ` + dir + `/children.child; exit 0`, "the DNS program failed (exec: WaitDelay expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(dir, name)
@@ -35,25 +40,45 @@ func TestDNSHook(t *testing.T) {
 			}
 			c := newCertifier(ACMEOptions{Hook: program}, "", nil, nil, slog.New(slog.DiscardHandler))
 			limit := time.Minute
-			if name == "hangs" {
+			switch name {
+			case "hangs":
 				limit = 100 * time.Millisecond
+			case "waits":
+				limit = time.Second
 			}
 			err := c.hook(context.Background(), limit, "set", &acmeclient.Challenge{Record: "_acme-challenge.example.org", Value: "v a$l"})
 			if got := fmt.Sprint(err); !strings.HasPrefix(got, row.want) || len(got) > 1000 {
 				t.Errorf("hook: got %s, want %s", got, row.want)
+			}
+			if child := filepath.Join(dir, name+".child"); strings.Contains(row.text, child) {
+				childEnds(t, child)
 			}
 		})
 	}
 	if said, err := os.ReadFile(filepath.Join(dir, "log")); err != nil || string(said) != "set _acme-challenge.example.org v a$l\n" {
 		t.Errorf("the program was called with %q, %v, want set, name and value", said, err)
 	}
-	if pid, err := os.ReadFile(filepath.Join(dir, "child")); err == nil {
-		var n int
-		if _, err := fmt.Sscan(string(pid), &n); err == nil {
-			if p, err := os.FindProcess(n); err == nil {
-				_ = p.Kill()
-			}
+}
+
+// childEnds waits until what a program started is gone, whose number is in a file.
+func childEnds(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("the program wrote no number of its child: %v", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for { // until the test's own limit
+		if process, err := os.FindProcess(pid); err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+			return
 		}
+		if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); bytes.Contains(stat, []byte(") Z ")) {
+			return // nobody has taken its exit status
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

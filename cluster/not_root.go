@@ -29,5 +29,8 @@ func (n notRoot) DrainCluster(context.Context, string, view.ClusterDrainRequest)
 	return n.err()
 }
 
+// LabelCluster is answered by the root only.
+func (n notRoot) LabelCluster(context.Context, string, view.ClusterLabels) error { return n.err() }
+
 // AskSite is answered by the root only.
 func (n notRoot) AskSite(context.Context, string, view.SiteRequest, any) error { return n.err() }

@@ -156,6 +156,8 @@ func certificateText(c *view.PublicCertificate) string {
 		out = "no certificate yet, it is being ordered"
 	case view.CertificateRefused:
 		out = "no certificate"
+	case view.CertificateUnserved:
+		out = "certificate not served"
 	default:
 		out = "no certificate yet"
 	}

@@ -400,6 +400,7 @@ func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
 	pairs.add("Connected", yesNo(v.Connected))
 	pairs.add("Since", when(now, v.Since))
 	pairs.add("Version", v.Version)
+	pairs.add("Labels", pairsText(v.Labels, ", "))
 	pairs.add("Areas", strings.Join(v.Report.Areas, ", "))
 	if l := v.Report.Centroid; l != nil {
 		pairs.add("Centre", fmt.Sprintf("%.4f,%.4f, radius %.1f km", l.Lat, l.Lon, v.Report.RadiusKm))

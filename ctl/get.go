@@ -66,7 +66,7 @@ what -o yaml prints, too. Paths are JSONPath as in kubectl, into what -o json sh
 	fs.BoolVarP(&flags.watch, "watch", "w", false, "keep running and show changes")
 	fs.BoolVar(&flags.noHeaders, "no-headers", false, "omit the heading")
 	fs.StringVar(&flags.sortBy, "sort-by", "", "order of the list: a path such as .restarts")
-	fs.BoolVar(&flags.showLabels, "show-labels", false, "show the labels of applications or workers")
+	fs.BoolVar(&flags.showLabels, "show-labels", false, "show the labels of applications, clusters or workers")
 	fs.StringVar(&flags.pkg, "package", "", "only instances whose images contain this package by their SBOMs, such as openssl,\nopenssl@3.0.14 or 'openssl@>=3.0,<3.0.15'")
 	a.clusterFlag(cmd)
 	fs.BoolVar(&flags.fetch, "fetch-sboms", false, "with --package, ask the images' registries for SBOMs that are not stored")
@@ -168,9 +168,9 @@ func choose(ctx context.Context, client *api.Client, res *resource, items []item
 					items[n].labels = v.Manifest.Metadata.Labels
 				}
 			}
-		} else if res.singular() != "worker" {
+		} else if res.singular() != "worker" && res.singular() != "cluster" {
 			return nil, skerry.Errorf(skerry.CodeUnsupported, "%s have no labels", res.plural()).
-				WithHint("-l and --show-labels work with apps and workers")
+				WithHint("-l and --show-labels work with apps, clusters and workers")
 		}
 	}
 	if flags.selector != "" {

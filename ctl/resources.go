@@ -273,7 +273,7 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			}
 			free = free.Add(spec.FromVector(sum))
 		}
-		out = append(out, item{name: string(v.Name), value: v,
+		out = append(out, item{name: string(v.Name), value: v, labels: v.Labels,
 			cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
 				cores(free.CPU), size(free.Memory), age(q.now, v.Since)},
 			wide: []string{strings.Join(v.Report.Areas, ","), v.Version, age(q.now, v.Heard), until(q.now, v.Expires),

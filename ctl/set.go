@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 func (a *app) setCommand() *cobra.Command {
@@ -194,22 +196,30 @@ func (a *app) setResources() *cobra.Command {
 
 func (a *app) labelCommand() *cobra.Command {
 	var waiting waitFlags
-	cmd := &cobra.Command{Use: "label APP[/SERVICE] NAME=VALUE|NAME-...", Short: "Set or remove labels of an application or a service",
-		Args: cobra.MinimumNArgs(2), ValidArgsFunction: a.completeKind("app"),
+	cmd := &cobra.Command{Use: "label APP[/SERVICE] NAME=VALUE|NAME-... | label cluster CLUSTER NAME=VALUE|NAME-...",
+		Short: "Set or remove labels of an application or a service, or at the root of a cluster",
+		Args:  cobra.MinimumNArgs(2), ValidArgsFunction: a.completeKind("app"),
 		Long: `Set labels of an application or a service, or with NAME- remove them. Those of an application change nothing that runs;
-those of a service are part of its version, so that it is updated. Labels of a worker are given when it starts (skerry worker
---label).
+those of a service are part of its version, so that it is updated. At the root, clusters have labels for placement.clusterLabels
+and "get clusters -l"; the cluster itself does not learn of them. When they change, copies of perWorker services start and end
+at the cluster; other instances stay where they run. Labels of a worker are given when it starts (skerry worker --label).
 ` + exitHelp,
-		Example: "  skerry label shop team=web\n  skerry label shop/front tier=edge old-",
+		Example: "  skerry label shop team=web\n  skerry label shop/front tier=edge old-\n  skerry label cluster harbour region=west",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			if len(args) > 2 { // as kubectl writes it: label app shop a=b
 				if res, err := findResource(args[0]); err == nil && !strings.ContainsAny(args[1], "=") && !strings.HasSuffix(args[1], "-") {
+					if res.singular() == "cluster" {
+						return labelCluster(cmd, client, trimKind(args[1], "cluster"), args[2:])
+					}
 					if res.singular() != "app" && res.singular() != "service" {
 						return skerry.Errorf(skerry.CodeUnsupported, "%s have no labels that could be changed here", res.plural2()).
 							WithHint("labels of a worker are given when it starts: skerry worker --label NAME=VALUE")
 					}
 					args = args[1:]
 				}
+			}
+			if name := trimKind(args[0], "cluster"); name != args[0] {
+				return labelCluster(cmd, client, name, args[1:])
 			}
 			if strings.Contains(trimKind(args[0], "app"), "/") {
 				return a.changeService(cmd, client, args[0], "", &waiting, func(s *spec.ServiceSpec, _ *spec.Container) (err error) {
@@ -228,4 +238,23 @@ those of a service are part of its version, so that it is updated. Labels of a w
 		})}
 	waiting.add(cmd)
 	return cmd
+}
+
+// labelCluster changes the labels of a cluster.
+func labelCluster(cmd *cobra.Command, client *api.Client, name string, changes []string) error {
+	change := view.ClusterLabels{Set: map[string]string{}}
+	for _, text := range changes {
+		if key, value, ok := strings.Cut(text, "="); ok && key != "" {
+			change.Set[key] = value
+		} else if key, ok := strings.CutSuffix(text, "-"); ok && key != "" {
+			change.Remove = append(change.Remove, key)
+		} else {
+			return skerry.Errorf(skerry.CodeInvalid, "%q is neither NAME=VALUE nor NAME-", text)
+		}
+	}
+	if err := client.LabelCluster(cmd.Context(), name, change); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s is labelled\n", clean(name))
+	return nil
 }

@@ -90,6 +90,12 @@ func (s *Server) DrainCluster(ctx context.Context, name string, r view.ClusterDr
 	return err
 }
 
+// LabelCluster changes the labels of a cluster.
+func (s *Server) LabelCluster(ctx context.Context, name string, change view.ClusterLabels) error {
+	_, err := s.Role.Do(ctx, core.LabelCluster{Name: name, Set: change.Set, Remove: change.Remove})
+	return err
+}
+
 // TrustCluster has a cluster believed again, whatever was counted against it.
 func (s *Server) TrustCluster(ctx context.Context, name string) error {
 	_, err := s.Role.Do(ctx, core.TrustCluster{Name: name})

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
@@ -65,6 +66,7 @@ type Placement struct {
 	Users           []User            `json:"users,omitempty" doc:"Users or devices that the service must be near to (service-to-user constraints)."`
 	Cluster         string            `json:"cluster,omitempty" doc:"The only cluster that may run it."`
 	Clusters        []string          `json:"clusters,omitempty" doc:"Clusters that may run it. Default: all."`
+	ClusterLabels   map[string]string `json:"clusterLabels,omitempty" doc:"Labels that the cluster must have. Operators of the root set them."`
 	Worker          string            `json:"worker,omitempty" doc:"The only worker that may run it."`
 	Arch            []string          `json:"arch,omitempty" doc:"Architectures that it may run on: amd64, arm64, riscv64, arm. Default: those that its images are built for."`
 	Devices         []string          `json:"devices,omitempty" doc:"Devices that the worker must offer."`
@@ -246,6 +248,7 @@ func (c *checker) placement(p string, q Placement) {
 		c.name(p+".cluster", q.Cluster)
 	}
 	c.clusters(p+".clusters", q)
+	c.clusterLabels(p+".clusterLabels", q.ClusterLabels)
 	if q.Worker != "" {
 		c.name(p+".worker", q.Worker)
 	}
@@ -281,6 +284,15 @@ func (c *checker) clusters(p string, q Placement) {
 	}
 	if q.Cluster != "" && len(q.Clusters) > 0 {
 		c.add(p, "leave one of them out", "cluster and clusters are both given")
+	}
+}
+
+func (c *checker) clusterLabels(p string, labels map[string]string) {
+	c.atMost(p, len(labels), MaxLabels)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if err := skerry.AsError(CheckLabel(key, labels[key])); err != nil {
+			c.add(p, err.Hint, "%s", err.Message)
+		}
 	}
 }
 

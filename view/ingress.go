@@ -44,12 +44,14 @@ const (
 	CertificateOrdering CertificateState = "ordering" // an order is under way
 	CertificateWaiting  CertificateState = "waiting"  // for the next order
 	CertificateRefused  CertificateState = "refused"  // the site orders none
+	// CertificateUnserved: there is a valid one, and the workers do not get it with the application.
+	CertificateUnserved CertificateState = "unserved"
 )
 
 // PublicCertificate shows the certificate that a site orders for a host.
 type PublicCertificate struct {
-	State    CertificateState `json:"state" doc:"Unless it is valid, the site's own authority vouches for the host." enum:"valid,ordering,waiting,refused"`
+	State    CertificateState `json:"state" doc:"Unless valid, the site vouches for it." enum:"valid,ordering,waiting,refused,unserved"`
 	NotAfter time.Time        `json:"notAfter,omitzero" doc:"When it expires."`
-	Reason   string           `json:"reason,omitempty" doc:"Why there is none, or why the last order failed."`
+	Reason   string           `json:"reason,omitempty" doc:"Why there is none, why it is not served, or why the last order failed."`
 	Next     time.Time        `json:"next,omitzero" doc:"When it is ordered next."`
 }

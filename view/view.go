@@ -118,6 +118,13 @@ type ClusterView struct {
 	Expires   time.Time          `json:"expires,omitzero" doc:"When its certificate expires. It is renewed automatically."`
 	Cordon    string             `json:"hold,omitempty" doc:"Why an operator of the root cordoned it."`
 	Drain     *ClusterDrain      `json:"drain,omitempty" doc:"Progress of the drain, if it is being drained."`
+	Labels    map[string]string  `json:"labels,omitempty" doc:"Labels that operators of the root gave it."`
+}
+
+// ClusterLabels changes the labels of a cluster.
+type ClusterLabels struct {
+	Set    map[string]string `json:"set,omitempty" doc:"Labels to set."`
+	Remove []string          `json:"remove,omitempty" maxItems:"64" doc:"Keys of labels to remove."`
 }
 
 // ClusterDrainRequest asks for a cluster to be drained.

@@ -222,6 +222,11 @@ func (e *workerIngress) review(ctx context.Context) {
 // maxIngressProblems bounds what the cluster is told.
 const maxIngressProblems = 500
 
+func noCertificate(name spec.IngressTLS) string {
+	return fmt.Sprintf("certificate %q did not come with the application: `skerry certificate put` brings one, and those of one "+
+		"application may have 256 KiB in all", string(name))
+}
+
 // maxHold is for how long clients wait for a service that sleeps: a small machine may have to fetch an image.
 const maxHold = time.Minute
 
@@ -305,7 +310,7 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 					Fresh: way.Policy == spec.BalanceRoundRobin, ProxyProtocol: way.ProxyProtocol}
 				if way.TLS.Named() {
 					if !slices.ContainsFunc(n.Certificates, func(c wire.IngressCertificate) bool { return c.Name == string(way.TLS) }) {
-						o.problems[d] = fmt.Sprintf("there is no certificate %q; `skerry certificate put` brings one", string(way.TLS))
+						o.problems[d] = noCertificate(way.TLS)
 						continue
 					}
 					r.TLS = spec.IngressTLS(n.Org + "/" + string(way.TLS))

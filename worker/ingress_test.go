@@ -146,7 +146,7 @@ func TestWorkerIngress(t *testing.T) {
 	if fmt.Sprint(st.Serving) != "[acme/shop]" || len(st.Problems) != 3 {
 		t.Fatalf("%+v", st)
 	}
-	for i, want := range []string{`there is no certificate "missing"`, "is a host port of instance web-1", "address already in use"} {
+	for i, want := range []string{`certificate "missing" did not come`, "is a host port of instance web-1", "address already in use"} {
 		if !slices.ContainsFunc(st.Problems, func(p wire.IngressProblem) bool {
 			return p.Service == shop("web") && strings.Contains(p.Text, want)
 		}) {

@@ -21,7 +21,6 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -29,8 +28,9 @@ const (
 	// Prefix begins the keys of the records of hosts, and KeyAccount is that of the account at the authority.
 	Prefix     = "acme/"
 	KeyAccount = "acmeaccount"
-	// atOnce bounds the orders under way.
-	atOnce = 4
+	// atOnce bounds the orders under way, and orgAtOnce those of one organisation: an order whose challenge nobody answers takes minutes,
+	// and others must not wait for it.
+	atOnce, orgAtOnce = 4, 2
 	// window is what the limits on orders count in.
 	window = time.Hour
 	// keepUnwanted is for how long the certificate of a host is kept that no application has any more: it may come back.
@@ -96,8 +96,9 @@ type Certs struct {
 	wants   map[string]*Want
 	refused map[string]*Refusal // of wants
 	running map[string]*running
-	live    map[string]bool      // hosts whose certificate was valid when it was last looked
-	limited map[string]time.Time // wants that a limit has wait, until when
+	live    map[string]bool            // hosts whose certificate was valid when it was last looked
+	limited map[string]time.Time       // wants that a limit has wait, until when
+	left    map[skerry.AppKey][]string // hosts whose certificate does not reach the workers with an application, for want of room
 	// postponed is why no order begins now, but those by DNS; empty: they may.
 	postponed      string
 	dirty          bool
@@ -115,7 +116,8 @@ type running struct {
 // New makes a site without certificates.
 func New(p Policy) *Certs {
 	return &Certs{policy: p.withDefaults(), hosts: map[string]*host{}, wants: map[string]*Want{}, refused: map[string]*Refusal{},
-		running: map[string]*running{}, live: map[string]bool{}, limited: map[string]time.Time{}, dirty: true}
+		running: map[string]*running{}, live: map[string]bool{}, limited: map[string]time.Time{},
+		left: map[skerry.AppKey][]string{}, dirty: true}
 }
 
 // Policy gives what the operator allows.
@@ -182,6 +184,9 @@ func (c *Certs) SetWants(list []Want) bool {
 // Want gives a host that an application asks a certificate for, or nil.
 func (c *Certs) Want(host string) *Want { return c.wants[host] }
 
+// Running reports whether an order of a host is under way.
+func (c *Certs) Running(host string) bool { return c.running[host] != nil }
+
 // Busy reports whether an order is under way.
 func (c *Certs) Busy() bool { return len(c.running) > 0 }
 
@@ -224,7 +229,7 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 	clear(c.limited)
 	for _, want := range c.queue(now) {
 		record := c.hosts[want.Host]
-		if until := c.limit(now, want.Org); len(c.running) >= atOnce || !until.IsZero() {
+		if until := c.limit(now, want.Org); len(c.running) >= atOnce || c.runningOf(want.Org) >= orgAtOnce || !until.IsZero() {
 			if !until.IsZero() {
 				c.limited[want.Host] = until
 				c.wake(until)
@@ -280,6 +285,16 @@ func (c *Certs) queue(now time.Time) (out []*Want) {
 		return cmp.Or(ends(a).Compare(ends(b)), cmp.Compare(a.Order, b.Order), strings.Compare(a.Host, b.Host))
 	})
 	return out
+}
+
+// runningOf counts the orders under way of an organisation.
+func (c *Certs) runningOf(org string) (n int) {
+	for host := range c.running {
+		if record := c.hosts[host]; record != nil && record.Org == org {
+			n++
+		}
+	}
+	return n
 }
 
 // kinds gives the challenges for the next order of a host that is not refused: what failed once by one may succeed by another.
@@ -469,68 +484,6 @@ func (c *Certs) Serves(name, org string) *wire.IngressCertificate {
 		return nil
 	}
 	return &wire.IngressCertificate{Name: "acme " + name, CertPEM: h.CertPEM, KeyPEM: h.KeyPEM}
-}
-
-// State shows the certificate of a host to an organisation.
-func (c *Certs) State(name, org string) *view.PublicCertificate {
-	want, record := c.wants[name], c.hosts[name]
-	shown := &view.PublicCertificate{State: view.CertificateWaiting}
-	if want == nil || want.Org != org {
-		shown.State, shown.Reason = view.CertificateRefused, "the certificate of the host belongs to another organisation"
-		return shown
-	}
-	if record != nil && record.Org == org {
-		if c.live[name] {
-			shown.State, shown.NotAfter = view.CertificateValid, record.NotAfter
-		}
-		shown.Reason = record.Why
-		if shown.Next = later(c.renewal(record), record.Next); c.running[name] != nil {
-			shown.Next = time.Time{}
-		}
-	}
-	switch refused := c.refused[name]; {
-	case refused != nil:
-		shown.Reason, shown.Next = refused.Text+"; "+refused.Hint, time.Time{}
-		if shown.State != view.CertificateValid {
-			shown.State = view.CertificateRefused
-		}
-	case shown.State == view.CertificateValid:
-	case c.running[name] != nil:
-		shown.State = view.CertificateOrdering
-	case !c.limited[name].IsZero():
-		shown.Reason, shown.Next = "as many orders as the site allows in an hour were made", c.limited[name]
-	case c.postponed != "":
-		shown.Reason = c.postponed
-	}
-	return shown
-}
-
-// Metrics are what a site's certificates come to.
-type Metrics struct {
-	Hosts, Valid, Failing int
-	Issued, Failed        uint64    // orders of this process
-	Ends                  time.Time // when the first certificate ends that an application has; the zero time: there is none
-}
-
-// Metrics sums up the certificates.
-func (c *Certs) Metrics() (m Metrics) {
-	m.Hosts, m.Issued, m.Failed = len(c.wants), c.issued, c.failed
-	for name, w := range c.wants {
-		h := c.hosts[name]
-		if c.refused[name] != nil || h != nil && h.Failed > 0 {
-			m.Failing++
-		}
-		if h == nil || h.Org != w.Org || len(h.CertPEM) == 0 {
-			continue
-		}
-		if c.live[name] {
-			m.Valid++
-		}
-		if m.Ends.IsZero() || h.NotAfter.Before(m.Ends) {
-			m.Ends = h.NotAfter
-		}
-	}
-	return m
 }
 
 // Audit reports contradictions.

@@ -137,7 +137,7 @@ func (s *site) restart(p Policy, wants ...Want) {
 }
 
 func (s *site) state(host, org string) string {
-	v := s.c.State(host, org)
+	v := s.c.State(host, org, skerry.AppKey{Namespace: org, Name: "shop"})
 	return strings.TrimSuffix(string(v.State)+": "+v.Reason, ": ")
 }
 
@@ -274,7 +274,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	}
-	if want := "h00.example.org h01.example.org h02.example.org h03.example.org h04.example.org shop.example.com"; strings.Join(got,
+	if want := "h00.example.org h01.example.org shop.example.com h02.example.org h03.example.org h04.example.org"; strings.Join(got,
 		" ") != want {
 		t.Errorf("orders in half an hour: got %s, want %s", strings.Join(got, " "), want)
 	}
@@ -298,6 +298,29 @@ func TestLimits(t *testing.T) {
 	harbour.now = harbour.now.Add(time.Hour)
 	if got := harbour.review(); got != "other9.example.org" {
 		t.Errorf("an hour later: got %q, want other9.example.org", got)
+	}
+}
+
+// TestSlots has the orders of one organisation not end: those of another go on beside them, and its own wait until one of them ends.
+func TestSlots(t *testing.T) {
+	harbour := newSite(t, Policy{})
+	var wants []Want
+	for i := range 6 {
+		wants = append(wants, want(fmt.Sprintf("h%d.example.org", i), "greedy", uint64(i+1)))
+	}
+	wants = append(wants, want("a.example.com", "modest", 100), want("b.example.com", "third", 101), want("c.example.com", "last", 102))
+	harbour.c.SetWants(wants)
+	if got, want := harbour.review(), "h0.example.org h1.example.org a.example.com b.example.com"; got != want {
+		t.Errorf("orders at once: got %s, want %s", got, want)
+	}
+	harbour.done(Result{Why: "nobody answers"})
+	if got, want := harbour.review(), "h2.example.org"; got != want {
+		t.Errorf("when one has ended: got %s, want %s", got, want)
+	}
+	harbour.orders = harbour.orders[1:] // h1 hangs
+	harbour.done(Result{Why: "no"})
+	if got, want := harbour.review(), "c.example.com"; got != want {
+		t.Errorf("when one of another organisation has ended: got %s, want %s", got, want)
 	}
 }
 
@@ -434,7 +457,7 @@ func FuzzDone(f *testing.F) {
 		s.review()
 		why := s.done(Result{CertPEM: cert, KeyPEM: key})
 		s.review()
-		v := s.c.State("shop.example.org", "acme")
+		v := s.c.State("shop.example.org", "acme", skerry.AppKey{})
 		if valid := v.State == view.CertificateValid; valid != (s.c.Serves("shop.example.org", "acme") != nil) || valid && (why != "" ||
 			!v.NotAfter.After(s.now)) {
 			t.Errorf("state %v with reason %q, want a certificate exactly when it is valid", v, why)
@@ -454,7 +477,7 @@ func FuzzRecord(f *testing.F) {
 		s.c.Start(s.now)
 		s.c.SetWants([]Want{want("a.b", "o", 1)})
 		s.review()
-		s.c.State("a.b", "o")
+		s.c.State("a.b", "o", skerry.AppKey{})
 		s.c.Metrics()
 	})
 }
@@ -467,7 +490,7 @@ func TestReasonIsText(t *testing.T) {
 	if why := s.done(Result{Why: "it says \xff\xfe"}); !utf8.ValidString(why) || !strings.HasPrefix(why, "it says") {
 		t.Errorf("reason: got %q, want text", why)
 	}
-	if got := s.c.State("shop.example.org", "acme").Reason; !utf8.ValidString(got) {
+	if got := s.c.State("shop.example.org", "acme", skerry.AppKey{}).Reason; !utf8.ValidString(got) {
 		t.Errorf("reason shown: got %q, want text", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"skerry.dev/skerry/artifact/imagekey"
 	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/cluster/certs"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -405,4 +406,22 @@ func (p *Admission) signersOf(org string) []string {
 		return nil
 	}
 	return keys
+}
+
+// noGroups gives the reason to refuse an application of the site's own that is for sites with certain labels, or nil: they are the root's,
+// and the site does not know which it has.
+func noGroups(msg any) error {
+	apply, is := msg.(apps.Apply)
+	if !is {
+		return nil
+	}
+	for n := range apply.App.Spec.Services {
+		if len(apply.App.Spec.Services[n].Placement.ClusterLabels) > 0 {
+			const text, hint = "a cluster does not know its labels at the root", "apply it at the root, or leave clusterLabels out"
+			path := fmt.Sprintf("spec.services[%d].placement.clusterLabels", n)
+			return &skerry.Error{Code: skerry.CodeUnsupported, Message: text, Hint: hint,
+				Problems: []skerry.Problem{{Path: path, Message: text, Hint: hint}}}
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/certs"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -138,34 +140,73 @@ func (o *overlay) certificateDone(now time.Time, m CertificateDone, fx *wire.Eff
 // certify gives a directory the certificates of its hosts with tls: acme. A host without one is vouched for by the site's own authority. So
 // the agents of workers need not know about any of that.
 func (o *overlay) certify(directory *wire.AppNetwork) {
-	room := maxPublicBytes
+	var left []string
+	room := -1 // it takes time to measure, and few need it
 	for at := range directory.Services {
-		for j := range directory.Services[at].Ingress {
-			way := &directory.Services[at].Ingress[j]
-			if way.TLS != spec.TLSACME {
-				continue
-			}
-			c := o.certs.Serves(way.Host, directory.Org)
-			if c == nil {
-				way.TLS = spec.TLSSelf
-				continue
-			}
-			named := func(other wire.IngressCertificate) bool { return other.Name == c.Name }
-			if !slices.ContainsFunc(directory.Certificates, named) {
-				if room -= len(c.CertPEM) + len(c.KeyPEM); room < 0 { // as many as an item of a set takes
-					way.TLS = spec.TLSSelf
+		for n := range directory.Services[at].Ingress {
+			if way := &directory.Services[at].Ingress[n]; way.TLS == spec.TLSACME {
+				cert := o.certs.Serves(way.Host, directory.Org)
+				if cert != nil && room < 0 {
+					room = o.certificateRoom(directory)
+				}
+				if way.TLS = spec.TLSSelf; cert == nil {
 					continue
 				}
-				directory.Certificates = append(directory.Certificates, *c)
+				if addTo(directory, cert, &room) {
+					way.TLS = spec.IngressTLS(cert.Name)
+				} else if !slices.Contains(left, way.Host) {
+					left = append(left, way.Host)
+				}
 			}
-			way.TLS = spec.IngressTLS(c.Name)
 		}
 	}
 	directory.Challenges = o.certs.Challenges(directory.App)
+	slices.Sort(left)
+	for _, host := range o.certs.Leave(directory.App, left) {
+		o.certs.unserved = append(o.certs.unserved, unserved{directory.App, directory.Org, host})
+	}
 }
 
-// maxPublicBytes is how much of such certificates a directory carries, beside the uploaded ones.
-const maxPublicBytes = 256 << 10
+// addTo adds the certificate of a way in to a directory, and reports whether there is room for it.
+func addTo(directory *wire.AppNetwork, cert *wire.IngressCertificate, room *int) bool {
+	takes := len(cert.Name)
+	has := slices.ContainsFunc(directory.Certificates, func(other wire.IngressCertificate) bool { return other.Name == cert.Name })
+	if !has {
+		takes += len(cert.Name) + len(cert.CertPEM) + len(cert.KeyPEM)
+	}
+	if takes > *room {
+		return false
+	}
+	*room -= takes
+	if !has {
+		directory.Certificates = append(directory.Certificates, *cert)
+	}
+	return true
+}
+
+const (
+	// maxPublicBytes is how much of such certificates a directory carries, beside the uploaded ones.
+	maxPublicBytes = 256 << 10
+	// directoryRest is kept free for what else comes into a directory: challenges, and the site's own authority.
+	directoryRest = 16 << 10
+)
+
+// certificateRoom gives how many bytes of such certificates go with a directory: a set takes no larger item, and workers would keep the
+// directory of before.
+func (o *overlay) certificateRoom(directory *wire.AppNetwork) int {
+	most := cmp.Or(o.opt.Sets.MaxItem, reconcile.DefaultMaxItem)
+	return max(0, min(maxPublicBytes, most-directoryRest-len(o.codec.Marshal(directory))))
+}
+
+// tellUnserved tells of certificates that there are, and that clients do not see.
+func (o *overlay) tellUnserved(now time.Time, fx *wire.Effects) {
+	for _, u := range o.certs.unserved {
+		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "CertificateUnserved", App: u.app, Org: u.org,
+			Cluster: skerry.ClusterName(o.opt.Name), Text: "the certificate of host " + u.host + " is not served: " +
+				o.certs.State(u.host, u.org, u.app).Reason})
+	}
+	o.certs.unserved = nil
+}
 
 // noCertificates says why an application of the site's own may not be applied: the site orders no certificates for its hosts. What it asked
 // for before is left as it is.

@@ -1,8 +1,14 @@
 package core
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +180,61 @@ func TestPublicCertificateRestart(t *testing.T) {
 	}
 }
 
+// TestTakeOverOfOrder has a successor take over in the middle of an order: it begins the order anew, with the account that the site has.
+func TestTakeOverOfOrder(t *testing.T) {
+	site := publicSite(t)
+	policy := certs.Policy{Directory: "https://ca.example/dir", DNS: true}
+	site.public(policy)
+	kv := map[string][]byte{}
+	keep := func(fx wire.Effects) (orders []OrderCertificate) {
+		for _, w := range fx.Writes {
+			if kv[w.Key] = w.Value; w.Value == nil {
+				delete(kv, w.Key)
+			}
+		}
+		for _, a := range fx.Actions {
+			if order, is := a.(OrderCertificate); is {
+				orders = append(orders, order)
+			}
+		}
+		return orders
+	}
+	opt := site.c.opt
+	begin := func(key string) (*Core, []OrderCertificate) {
+		opt.AccountKey = []byte(key)
+		core := New(opt)
+		for k, v := range kv {
+			if err := core.Load(k, v); err != nil {
+				t.Fatalf("record %s: %v", k, err)
+			}
+		}
+		return core, keep(core.Start(site.now))
+	}
+	leader, _ := begin("of the leader")
+	replicas := 1
+	service := spec.ServiceSpec{Name: "web", Replicas: &replicas, Ingress: []spec.Ingress{public("*.example.org")},
+		Ports: []spec.Port{{Name: "http", Port: 80}}}
+	service.Image = "web:1"
+	keep(leader.Step(site.now, apps.PutOrg{Org: apps.Org{Name: "acme"}}))
+	keep(leader.Step(site.now, apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}}))
+	orders := keep(leader.Step(site.now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{service}}}}))
+	if len(orders) != 1 {
+		t.Fatalf("orders of the leader: got %d, want 1", len(orders))
+	}
+	successor, again := begin("of the successor")
+	for tries := 0; len(again) == 0 && tries < 100; tries++ {
+		site.now = successor.NextWake()
+		again = keep(successor.Tick(site.now))
+	}
+	if len(again) != 1 || again[0].Host != "*.example.org" || string(again[0].Account) != "of the leader" {
+		t.Errorf("orders of the successor: got %+v, want one of the same host with the account of the leader", again)
+	}
+	if got := successor.certs.State("*.example.org", "acme", key("acme", "shop").App); got.State != view.CertificateOrdering {
+		t.Errorf("state at the successor: got %+v, want it to be ordered", got)
+	}
+}
+
 func codeOf(err error) skerry.Code {
 	e := new(skerry.Error)
 	if errors.As(err, &e) {
@@ -250,9 +311,117 @@ func TestCertificateOfAnothersHost(t *testing.T) {
 				t.Errorf("got an order for %s, want none", want.Org)
 			}
 			evil := site.c.Apps.App(key("other", "evil").App).Org
-			if got := site.c.certs.State("shop.example.org", evil); got.State != view.CertificateRefused {
+			if got := site.c.certs.State("shop.example.org", evil, key("other", "evil").App); got.State != view.CertificateRefused {
 				t.Errorf("what is shown of it: got %+v, want refused", got)
 			}
 		})
 	}
+}
+
+// TestUnservedCertificates has an application order more certificates than its directory has room for: those that workers do not get are
+// not shown as valid, with an event and a metric, and the directory still reaches the workers, also beside uploaded certificates.
+func TestUnservedCertificates(t *testing.T) {
+	for _, row := range []struct {
+		name           string
+		uploaded, want int // certificates, and how many of the ordered ones are served
+	}{{"alone", 0, 8}, {"beside uploaded ones", 8, 7}} {
+		t.Run(row.name, func(t *testing.T) { unservedCertificates(t, row.uploaded, row.want) })
+	}
+}
+
+func unservedCertificates(t *testing.T, uploaded, want int) {
+	const hosts = 10
+	site := publicSite(t)
+	site.public(certs.Policy{Directory: "https://ca.example/dir", OrdersPerHour: 1000})
+	front := site.ingressWorker(1)
+	facts := *site.c.workers[front].Facts
+	facts.Features = spec.AgentFeatures()
+	site.report(front, wire.WorkerReport{Facts: &facts})
+	var ways []spec.Ingress
+	for i := range hosts {
+		ways = append(ways, public(fmt.Sprintf("h%d.example.org", i)))
+	}
+	site.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	for i := range uploaded {
+		name := fmt.Sprintf("up%d", i)
+		cert, key := largeCertificate(t, name+".example.org", site.now)
+		site.step(apps.PutCertificate{Org: "acme", Name: name, CertPEM: cert, KeyPEM: key})
+		way := web(name+".example.org", "/")
+		way.TLS = spec.IngressTLS(name)
+		ways = append(ways, way)
+	}
+	site.offer("acme", "shop", ways...)
+	app := key("acme", "shop").App
+	site.serve(front, wire.IngressState{Serving: []skerry.AppKey{app}})
+	for range hosts { // as many orders at once as the site makes
+		for i := range hosts {
+			if host := fmt.Sprintf("h%d.example.org", i); site.c.certs.Running(host) {
+				cert, key := largeCertificate(t, host, site.now)
+				site.step(CertificateDone{certs.Result{Host: host, Org: site.c.Apps.App(app).Org, CertPEM: cert, KeyPEM: key}})
+			}
+		}
+	}
+	site.tell(front)
+	served := map[string]bool{}
+	for _, way := range site.directory(front, "acme", "shop").Services[0].Ingress {
+		served[way.Host] = way.TLS.Named()
+	}
+	list := []view.AppView{{Key: app, Org: site.c.Apps.App(app).Org, Services: []view.ServiceView{{Name: "web"}}}}
+	site.c.showIngress(list)
+	valid := 0
+	for _, way := range list[0].Services[0].Ingress {
+		if way.TLS != spec.TLSACME {
+			continue
+		}
+		shown := way.Certificate.State == view.CertificateValid
+		if shown != served[way.Host] {
+			t.Errorf("%s: got state %s, and served is %v", way.Host, way.Certificate.State, served[way.Host])
+		}
+		if shown {
+			valid++
+		} else if way.Certificate.State != view.CertificateUnserved || way.Certificate.NotAfter.IsZero() ||
+			!strings.Contains(way.Certificate.Reason, "more than workers take") {
+			t.Errorf("%s: got %+v, want it unserved, with the reason and its end", way.Host, way.Certificate)
+		}
+	}
+	if valid != want {
+		t.Errorf("valid certificates: got %d, want %d", valid, want)
+	}
+	told := 0
+	for _, e := range site.events {
+		if e.Reason == "CertificateUnserved" && e.App == app {
+			told++
+		}
+	}
+	if told != hosts-want {
+		t.Errorf("events CertificateUnserved: got %d, want %d", told, hosts-want)
+	}
+	if m := site.c.CertificateMetrics(); m.Valid != want || m.Unserved != hosts-want {
+		t.Errorf("metrics: got %+v, want %d valid and %d unserved", m, want, hosts-want)
+	}
+	site.offer("acme", "shop", ways[:2]...)
+	if m := site.c.CertificateMetrics(); m.Valid != 2 || m.Unserved != 0 {
+		t.Errorf("metrics with two hosts: got %+v, want both valid", m)
+	}
+}
+
+// largeCertificate makes a certificate whose files have almost as many bytes as one may have.
+func largeCertificate(t *testing.T, host string, now time.Time) (cert, private []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now, NotAfter: now.AddDate(0, 0, 90), DNSNames: []string{host}}
+	der, err := x509.CreateCertificate(rand.Reader, x, x, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	cert = append(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: make([]byte, 23400)})...)
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }

@@ -341,7 +341,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			}
 			break
 		}
-		if fx.Err = cmp.Or(c.takenAbove(msg), c.noCertificates(msg)); fx.Err != nil {
+		if fx.Err = cmp.Or(c.takenAbove(msg), c.noCertificates(msg), noGroups(msg)); fx.Err != nil {
 			return fx
 		}
 		more, ok := c.Apps.Handle(now, msg)
@@ -457,6 +457,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 		c.interests.TouchApp(k)
 	}
 	clear(c.linked)
+	c.tellUnserved(now, fx)
 	c.refillWants(now)
 	c.publishRoutes()
 	c.sayFarewells(now)

@@ -108,7 +108,7 @@ func (o *overlay) showIngress(list []view.AppView) {
 		for _, ways := range by {
 			for j := range ways {
 				if ways[j].TLS == spec.TLSACME {
-					ways[j].Certificate = o.certs.State(ways[j].Host, list[i].Org)
+					ways[j].Certificate = o.certs.State(ways[j].Host, list[i].Org, list[i].Key)
 				}
 			}
 		}

@@ -113,8 +113,17 @@ type publicCerts struct {
 	*certs.Certs
 	account acmeAccount
 	look    bool // what workers answer may be another than before
+	// unserved are hosts that there was no room for and that nobody was told of yet.
+	unserved []unserved
 }
 
 type acmeAccount struct {
 	KeyPEM []byte `json:"key"`
+}
+
+// unserved is a host whose certificate the workers do not get with an application.
+type unserved struct {
+	app  skerry.AppKey
+	org  string
+	host string
 }

@@ -328,6 +328,8 @@ func (o *overlay) publishNetwork(app skerry.AppKey) {
 	if n := o.network(app); n != nil && len(at) > 0 {
 		withIngress, plain := o.directory(n)
 		bare, full, older = o.codec.Marshal(plain), o.codec.Marshal(withIngress), o.codec.Marshal(withoutAliasWays(withIngress))
+	} else {
+		o.certs.Leave(app, nil)
 	}
 	for name := range at {
 		if w := o.workers[name]; bare != nil && w != nil && w.Peer != 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/x509"
+	"io"
 	"net/mail"
 	"net/url"
 	"os"
@@ -12,12 +13,14 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/cluster/certs"
+	"skerry.dev/skerry/internal/acmeclient"
 	"skerry.dev/skerry/spec"
 )
 
 // acmeFlags say of which authority a cluster orders certificates, and for what.
 type acmeFlags struct {
 	url, email, ca, hook string
+	eabID, eabKey        string
 	terms                bool
 	domains              []string
 	hosts, orders        int
@@ -31,6 +34,9 @@ func (f *acmeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.email, "acme-email", "", "address at which the authority reaches the operator")
 	fs.StringVar(&f.ca, "acme-ca", "", "file with the CA certificates, as PEM, by which the authority's own server is known "+
 		"(default: those of the system)")
+	fs.StringVar(&f.eabID, "acme-eab-kid", "", "key identifier of the account that the operator has with the authority, where it asks for "+
+		"one (external account binding)")
+	fs.StringVar(&f.eabKey, "acme-eab-key-file", "", "file with the key that belongs to --acme-eab-kid, as the authority shows it (base64url)")
 	fs.StringVar(&f.hook, "acme-dns-hook", "",
 		"program that is run as PROGRAM set NAME VALUE, or unset, for TXT records; needed for *.DOMAIN and for hosts that the "+
 			"authority cannot reach")
@@ -45,7 +51,7 @@ func (f *acmeFlags) options() (policy certs.Policy, opt cluster.ACMEOptions, err
 		return policy, opt, skerry.Errorf(skerry.CodeInvalid, format, args...).WithHint("%s", hint)
 	}
 	if f.url == "" {
-		if f.terms || f.email != "" || f.ca != "" || f.hook != "" || len(f.domains) > 0 {
+		if f.terms || f.email != "" || f.ca != "" || f.hook != "" || f.eabID != "" || f.eabKey != "" || len(f.domains) > 0 {
 			return bad("name the certificate authority with --acme-url", "--acme-url is missing")
 		}
 		return policy, opt, nil
@@ -71,6 +77,9 @@ func (f *acmeFlags) options() (policy certs.Policy, opt cluster.ACMEOptions, err
 	}
 	policy = certs.Policy{Directory: f.url, Domains: f.domains, DNS: f.hook != "", HostsPerOrg: f.hosts, OrdersPerHour: f.orders}
 	opt = cluster.ACMEOptions{Email: f.email}
+	if opt.BindingID, opt.BindingKey, err = f.binding(); err != nil {
+		return policy, opt, err
+	}
 	if f.hook != "" {
 		if opt.Hook, err = exec.LookPath(f.hook); err != nil {
 			return bad("give the path of a program that may be executed", "--acme-dns-hook: %v", err)
@@ -83,4 +92,32 @@ func (f *acmeFlags) options() (policy certs.Policy, opt cluster.ACMEOptions, err
 		}
 	}
 	return policy, opt, nil
+}
+
+// maxEABKey bounds the file with the key of an external account; authorities give keys of 32 to 64 bytes.
+const maxEABKey = 4 << 10
+
+// binding reads what binds the site's account to one of the operator's; empty: nothing does.
+func (f *acmeFlags) binding() (id string, key []byte, err error) {
+	if f.eabID == "" && f.eabKey == "" {
+		return "", nil, nil
+	}
+	if f.eabID == "" || f.eabKey == "" {
+		return "", nil, skerry.Errorf(skerry.CodeInvalid, "--acme-eab-kid and --acme-eab-key-file go together").
+			WithHint("the authority shows both where it has the operator's account")
+	}
+	file, err := os.Open(f.eabKey)
+	if err != nil {
+		return "", nil, skerry.Errorf(skerry.CodeInvalid, "--acme-eab-key-file: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxEABKey))
+	if err == nil {
+		key, err = acmeclient.ParseBindingKey(string(text))
+	}
+	if err != nil {
+		return "", nil, skerry.Errorf(skerry.CodeInvalid, "--acme-eab-key-file %s: %w", f.eabKey, err).
+			WithHint("write the key as the authority shows it, and nothing else, into the file")
+	}
+	return f.eabID, key, nil
 }

@@ -116,12 +116,13 @@ type ledger struct {
 	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
 	unplaced  map[skerry.InstanceID]bool
 	stopping  map[skerry.InstanceID]bool
+	labels    map[string]map[string]string // of holders
 }
 
 func newLedger(seed [16]byte, tier string) *ledger {
 	return &ledger{claims: newClaims(), seed: seed, local: tier, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
-		unplaced:  map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}}
+		unplaced:  map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}, labels: map[string]map[string]string{}}
 }
 
 func (l *ledger) addInstance(i *Instance) {
@@ -470,9 +471,20 @@ func (l *ledger) replacement(i *Instance) *Instance {
 	return nil
 }
 
-// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list.
+// label names the labels of a holder, and reports whether they are others than before.
+func (l *ledger) label(holder string, labels map[string]string) bool {
+	if maps.Equal(labels, l.labels[holder]) {
+		return false
+	}
+	if l.labels[holder] = maps.Clone(labels); len(labels) == 0 {
+		delete(l.labels, holder)
+	}
+	return true
+}
+
+// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list or select by labels.
 func (l *ledger) allows(s *spec.ServiceSpec, holder string) bool {
-	return l.local != "r" || s.Placement.AllowsCluster(holder)
+	return l.local != "r" || s.Placement.AllowsCluster(holder) && spec.HasLabels(l.labels[holder], s.Placement.ClusterLabels)
 }
 
 // otherEndMoves reports whether a service at the other end of a limited link, whichever end that is of, is on its way to another holder.

@@ -29,6 +29,13 @@ type lifecycle struct {
 	*ledger
 }
 
+// SetLabels names the labels of a child. What perWorker services have where they may no longer be ends; other instances stay.
+func (l *lifecycle) SetLabels(child string, labels map[string]string) {
+	if l.label(child, labels) {
+		l.lookPerWorker()
+	}
+}
+
 // tellLate says of instances that found no place within their convergence time.
 func (l *lifecycle) tellLate(now time.Time, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(l.unplaced)) {

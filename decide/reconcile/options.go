@@ -5,9 +5,12 @@ import (
 	"time"
 )
 
+// DefaultMaxItem limits key plus value of one item, in bytes.
+const DefaultMaxItem = 512 << 10
+
 // Options bound what replication may use. The zero value means the defaults.
 type Options struct {
-	// MaxItem limits key plus value of one item, in bytes. Default 512 KiB. It must fit a frame of the link.
+	// MaxItem limits key plus value of one item, in bytes. Default DefaultMaxItem. It must fit a frame of the link.
 	MaxItem int
 	// Chunk is the size at which a frame is full, in bytes; one larger item still travels alone. Default 192 KiB.
 	Chunk int
@@ -26,7 +29,7 @@ func (o Options) withDefaults() Options {
 			*p = v
 		}
 	}
-	set(&o.MaxItem, 512<<10)
+	set(&o.MaxItem, DefaultMaxItem)
 	set(&o.Chunk, 192<<10)
 	set(&o.Window, 4)
 	set(&o.MaxSet, 256<<20)

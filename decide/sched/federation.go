@@ -42,6 +42,7 @@ type site struct {
 	trust                 float64
 	suspicion, quarantine string
 	cordon                string // why an operator keeps new instances from it
+	labels                map[string]string
 }
 
 // classView is one capability class of a site.
@@ -110,7 +111,8 @@ func (f *Federation) Take(name string, need spec.Resources) {
 func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 	s := f.of(name)
 	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine,
-		cordon: s.cordon, reported: true, areas: report.Areas, classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
+		cordon: s.cordon, labels: s.labels, reported: true, areas: report.Areas,
+		classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
 	if report.Lowest != nil {
 		s.lowest = *report.Lowest
 	}
@@ -214,6 +216,7 @@ const (
 	inQuarantine
 	cordoned
 	otherCluster
+	otherLabels
 	noReport
 	noArea
 	tooFar
@@ -227,7 +230,7 @@ const (
 
 // verdictNames is the table of what verdicts are about.
 var verdictNames = map[verdict]string{tried: "rejected", notConnected: "connected", inQuarantine: "quarantine",
-	cordoned: "cordon", otherCluster: "cluster",
+	cordoned: "cordon", otherCluster: "cluster", otherLabels: "labels",
 	noReport: "report", noArea: "area", tooFar: "distance", unknownPlace: "location", noClass: "runtime",
 	farOfLink: "link", noWayOfLink: "link", noPlaceOfLink: "link", tooLittle: "capacity"}
 
@@ -239,6 +242,8 @@ func (q *fedQuery) check(s *site) verdict {
 		return tried
 	case !p.AllowsCluster(s.name):
 		return otherCluster
+	case !spec.HasLabels(s.labels, p.ClusterLabels):
+		return otherLabels
 	case !s.connected:
 		return notConnected
 	case s.quarantine != "":
@@ -499,6 +504,9 @@ func (q *fedQuery) reason(s *site) wire.Reason {
 			return wire.Reason{What: "cluster", Text: "only clusters " + strings.Join(p.Clusters, ", ") + " are asked for"}
 		}
 		return wire.Reason{What: "cluster", Text: "only cluster " + p.Cluster + " is asked for"}
+	case otherLabels:
+		return wire.Reason{What: "labels", Text: "its labels are not " + spec.LabelText(p.ClusterLabels),
+			Hint: "`skerry label cluster " + s.name + " " + strings.ReplaceAll(spec.LabelText(p.ClusterLabels), ",", " ") + "` sets them"}
 	case noReport:
 		return wire.Reason{What: "report", Text: "it has not reported its resources yet"}
 	case noArea:

@@ -13,6 +13,9 @@ func (f *Federation) SetTrust(name string, share float64, suspicion, quarantine 
 // SetCordon says why an operator keeps new instances from a site; an empty reason ends that.
 func (f *Federation) SetCordon(name, why string) { f.of(name).cordon = why }
 
+// SetLabels names the labels of a site, which belong to the caller.
+func (f *Federation) SetLabels(name string, labels map[string]string) { f.of(name).labels = labels }
+
 // Remove forgets a site.
 func (f *Federation) Remove(name string) {
 	i, ok := f.index[name]

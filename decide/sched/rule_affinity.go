@@ -51,7 +51,7 @@ type places struct {
 func (q *Query) places(a spec.Affinity) places {
 	p := places{labels: a.Labels, over: a.Over, slots: map[int]int{}, areas: map[string]int{}}
 	for _, peer := range q.peers {
-		if peer.slot < 0 || !hasLabels(peer.Labels, a.Labels) {
+		if peer.slot < 0 || !spec.HasLabels(peer.Labels, a.Labels) {
 			continue
 		}
 		p.any = true
@@ -119,10 +119,10 @@ func (c *affinity) Reason(n int) wire.Reason {
 	}
 	if apart {
 		return wire.Reason{What: "antiAffinity", Text: fmt.Sprintf("its %s has an instance with labels %s already", overName(p.over),
-			labelText(p.labels)), Hint: "add a worker, ask for fewer replicas, or set preferred: true"}
+			spec.LabelText(p.labels)), Hint: "add a worker, ask for fewer replicas, or set preferred: true"}
 	}
-	return wire.Reason{What: "affinity", Text: fmt.Sprintf("its %s has no instance with labels %s", overName(p.over), labelText(p.labels)),
-		Hint: "set preferred: true to do without"}
+	text := fmt.Sprintf("its %s has no instance with labels %s", overName(p.over), spec.LabelText(p.labels))
+	return wire.Reason{What: "affinity", Text: text, Hint: "set preferred: true to do without"}
 }
 
 func overName(over string) string {

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
-	"strings"
 
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -34,7 +34,7 @@ func (c *labels) Impossible(*summary) bool { return false }
 func (c *labels) Keep(b int, mask uint64) uint64 {
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		if x := c.s.more[b*64+i]; x == nil || !hasLabels(x.labels, c.want) {
+		if x := c.s.more[b*64+i]; x == nil || !spec.HasLabels(x.labels, c.want) {
 			mask &^= 1 << i
 		}
 	}
@@ -45,29 +45,10 @@ func (c *labels) Miss(int) (string, float64) { return "label", 1 }
 
 func (c *labels) Reason(n int) wire.Reason {
 	for _, k := range slices.Sorted(maps.Keys(c.want)) {
-		if x := c.s.more[n]; x == nil || !hasLabels(x.labels, map[string]string{k: c.want[k]}) {
+		if x := c.s.more[n]; x == nil || !spec.HasLabels(x.labels, map[string]string{k: c.want[k]}) {
 			return wire.Reason{What: "label", Text: fmt.Sprintf("it has no label %s=%s", k, c.want[k]),
 				Hint: fmt.Sprintf("start a worker with --label %s=%s", k, c.want[k])}
 		}
 	}
 	return wire.Reason{What: "label"}
-}
-
-// hasLabels reports whether every wanted label is there.
-func hasLabels(have, want map[string]string) bool {
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
-}
-
-// labelText writes labels as KEY=VALUE,... in order.
-func labelText(m map[string]string) string {
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, k+"="+m[k])
-	}
-	return strings.Join(out, ",")
 }

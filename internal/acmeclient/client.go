@@ -35,6 +35,9 @@ type Options struct {
 	// Roots sign the authority's own certificate; nil: those of the machine.
 	Roots *x509.CertPool
 	Key   crypto.Signer // of the account
+	// BindingID and BindingKey bind the account to one that the operator has with the authority (RFC 8555, 7.3.4); empty: to none.
+	BindingID  string
+	BindingKey []byte
 	// Timeout bounds each request. Default: 30 s.
 	Timeout time.Duration
 	// Transport reaches the authority. Default: one of its own, by HTTP/1.1 and 2.
@@ -108,6 +111,9 @@ func (c *Client) account(ctx context.Context) (*acme.Client, error) {
 	account := &acme.Account{}
 	if c.opt.Email != "" {
 		account.Contact = []string{"mailto:" + c.opt.Email}
+	}
+	if c.opt.BindingID != "" {
+		account.ExternalAccountBinding = &acme.ExternalAccountBinding{KID: c.opt.BindingID, Key: c.opt.BindingKey}
 	}
 	made, err := client.Register(ctx, account, acme.AcceptTOS)
 	switch {

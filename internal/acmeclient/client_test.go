@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -183,6 +184,43 @@ func TestOrder(t *testing.T) {
 		ca.check(row.host, cert, key)
 		if got, want := strings.Join(ca.presented, ", "), row.want+", no "+row.want; got != want {
 			t.Errorf("challenges for %s: got %s, want %s", row.host, got, want)
+		}
+	}
+}
+
+// TestBinding has an authority ask for accounts of operators: only a client that is bound to one gets a certificate, also where its process
+// begins anew, as at a successor.
+func TestBinding(t *testing.T) {
+	const id, text = "operator-1", "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W"
+	right, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &answers{t: t, ca: &testenv.ACME{Bindings: map[string]string{id: text}}}
+	ca.ca.HTTPPort, ca.ca.TLSPort = ca.listen()
+	ca.ca.Open(t, "../..")
+	site := accountKey(t)
+	for _, row := range []struct {
+		name, id string
+		key      []byte
+		want     string // in the failure; empty: there is none
+	}{
+		{"without one", "", nil, "externalAccountRequired"},
+		{"another key", id, make([]byte, 32), "account at the certificate authority"},
+		{"another account", "operator-2", right, "account at the certificate authority"},
+		{"the operator's", id, right, ""},
+		{"the operator's, anew", id, right, ""},
+	} {
+		client := ca.client(ca.ca.URL)
+		client.opt.Key, client.opt.BindingID, client.opt.BindingKey = site, row.id, row.key
+		cert, key, err := client.Order(t.Context(), "shop.example.org", []string{"http-01"}, ca)
+		if row.want == "" && err == nil {
+			ca.check("shop.example.org", cert, key)
+		} else if row.want == "" || err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v, want a failure with %q, or none where that is empty", row.name, err, row.want)
+		}
+		if err != nil && strings.Contains(err.Error(), text) {
+			t.Errorf("%s: the failure shows the key: %v", row.name, err)
 		}
 	}
 }

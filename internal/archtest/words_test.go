@@ -45,8 +45,8 @@ var retired = []struct {
 // retiredPackages are names that packages had, with what they are called now.
 var retiredPackages = map[string]string{"fleet": "members", "tenure": "lease", "credit": "evidence"}
 
-// named are names with such a word that the API's document has, which clients are made of.
-var named = []string{"CreditView", "CreditMark", "IngressDoor"}
+// named are names with such a word that the API's document has, which clients are made of, or a library (KID, of a key).
+var named = []string{"CreditView", "CreditMark", "IngressDoor", "KID"}
 
 // parts gives the words that a name is made of: keepCAFile is made of keep, ca and file.
 func parts(name string) []string {

@@ -62,6 +62,7 @@ func TestRecords(t *testing.T) {
 		"root root/zones":       "a site with a zone of names",
 		"root credit/":          "a site that was doubted",
 		"root cordon/":          "a site that takes nothing new, where tests of the set could not go on",
+		"root label/":           "newer than the newest set",
 		"cluster grants":        "newer than the newest set",
 		"cluster acme/":         "newer than the newest set",
 		"cluster acmeaccount":   "as acme/",

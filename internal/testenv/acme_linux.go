@@ -30,6 +30,7 @@ type ACME struct {
 	HTTPPort, TLSPort int
 	Life              time.Duration
 	BadNonces         int
+	Bindings          map[string]string // keys of accounts by identifier, base64url, one of which a new account must be bound to; nil: none
 	Hosts, Address    string
 	Port              int
 
@@ -74,7 +75,8 @@ func (a *ACME) Prepare(t testing.TB, root string) {
 	key := filepath.Join(a.dir, "key.pem")
 	a.certificate(key)
 	a.config = filepath.Join(a.dir, "pebble.json")
-	text, err := json.Marshal(map[string]any{"pebble": map[string]any{"listenAddress": a.addr, "managementListenAddress": a.manage,
+	text, err := json.Marshal(map[string]any{"pebble": map[string]any{"externalAccountBindingRequired": len(a.Bindings) > 0,
+		"externalAccountMACKeys": a.Bindings, "listenAddress": a.addr, "managementListenAddress": a.manage,
 		"certificate": a.CAFile, "privateKey": key, "httpPort": a.HTTPPort, "tlsPort": a.TLSPort, "keyAlgorithm": "ecdsa",
 		"retryAfter": map[string]int{"authz": 1, "order": 1},
 		"profiles":   map[string]any{"default": map[string]any{"description": "all", "validityPeriod": int(a.Life.Seconds())}}}})

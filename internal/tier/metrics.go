@@ -41,13 +41,15 @@ type RoleMetrics struct {
 // CertificateMetrics are those of the certificates that a site orders of a public authority.
 type CertificateMetrics struct {
 	Hosts, Valid, Failing int
+	Unserved              int // valid, and not with the workers
 	Issued, Failed        uint64
 	Ends                  time.Time // of the first one that ends; the zero time: there is none
 }
 
 func (m *CertificateMetrics) write(out io.Writer) {
 	metric(out, "skerry_certificates", "gauge", "Hosts with tls: acme by state of their certificate; one that fails may be valid, too.")
-	writeBy(out, "skerry_certificates", "state", map[string]int{"valid": m.Valid, "missing": m.Hosts - m.Valid, "failing": m.Failing})
+	writeBy(out, "skerry_certificates", "state", map[string]int{"valid": m.Valid, "missing": m.Hosts - m.Valid - m.Unserved,
+		"unserved": m.Unserved, "failing": m.Failing})
 	metric(out, "skerry_certificate_orders_total", "counter", "Orders of certificates that ended, by result.")
 	writeBy(out, "skerry_certificate_orders_total", "result", map[string]int{"issued": int(m.Issued), "failed": int(m.Failed)})
 	metric(out, "skerry_certificate_expiry_seconds", "gauge", "When the first of these certificates expires, in seconds since 1970.")

@@ -65,6 +65,7 @@ type Core struct {
 	failover  failover
 	suspects  *suspects
 	away      presences
+	labels    *labels
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -88,6 +89,7 @@ func New(opt Options) *Core {
 	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
+	c.labels = newLabels(c.Apps, c.Children, c.fed.Federation)
 	c.relations.gateways = newGateways(opt.Seed[:])
 	c.fed.SetWays(c.relations.gateways.decide)
 	return c
@@ -109,6 +111,9 @@ func (c *Core) Load(key string, value []byte) error {
 	}
 	if site, ok := strings.CutPrefix(key, prefixCordon); ok {
 		return c.suspects.cordons.load(site, value)
+	}
+	if site, ok := strings.CutPrefix(key, prefixLabels); ok {
+		return c.labels.load(site, value)
 	}
 	if site, ok := strings.CutPrefix(key, prefixAway); ok {
 		return c.away.load(site, value)
@@ -133,6 +138,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	for _, name := range c.Children.Names() {
 		c.fed.SetConnected(name, false)
 		c.suspects.rankSite(name)
+		c.labels.apply(name)
 	}
 	c.away.start(now)
 	c.suspects.due = now.Add(trustEvery)
@@ -221,7 +227,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case SetPlugins:
 		setPlugins(c, m)
 	default:
-		if cordonMessage(c, now, msg, &fx) {
+		if cordonMessage(c, now, msg, &fx) || c.labels.message(msg, &fx) {
 			break
 		}
 		more, ok := c.Apps.Handle(now, msg)
@@ -550,6 +556,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.relations.dirty = true
 	delete(c.reports, name)
 	c.suspects.cordons.forget(name, fx)
+	c.labels.forget(name, fx)
 	c.suspects.forgetBook(name, fx)
 	c.away.forget(name, fx)
 	c.Apps.Arrivals(now, name, nil)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -214,6 +215,7 @@ func (c *Views) Sites() []view.ClusterView {
 		s.Trust = view.NewTrust(c.suspects.books[name])
 		s.Report.Grants = wire.KnownGrants(s.Report.Grants)
 		s.Heard, s.Cordon, s.Drain = k.Heard, c.suspects.cordons.reason(name), c.drainView(name)
+		s.Labels = maps.Clone(c.labels.of[name])
 		out = append(out, s)
 	}
 	return out

@@ -16,6 +16,7 @@ func Records() map[string]func() any {
 		keyZones:     func() any { return new(map[string]string) },
 		keyExtents:   func() any { return new(map[netip.Prefix]string) },
 		prefixCordon: func() any { return new(cordon) },
+		prefixLabels: func() any { return new(map[string]string) },
 		prefixTrust:  func() any { return new(evidence.Book) },
 		prefixAway:   func() any { return new(presence) },
 		keyAlive:     nil, // a time, and not in quotes

@@ -700,6 +700,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/clusters/{cluster}/labels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Set and remove labels of a cluster. Manifests select clusters by them (placement.clusterLabels).
+         * @description Scope: clusters:admin, asked of: cluster.
+         */
+        patch: operations["label-cluster"];
+        trace?: never;
+    };
     "/v1/clusters/{cluster}/trust": {
         parameters: {
             query?: never;
@@ -2294,6 +2314,14 @@ export interface components {
             /** @description Why the cluster is cordoned. Empty uncordons it. */
             reason: string;
         };
+        ClusterLabels: {
+            /** @description Keys of labels to remove. */
+            remove?: string[] | null;
+            /** @description Labels to set. */
+            set?: {
+                [key: string]: string;
+            };
+        };
         ClusterReport: {
             areas?: string[] | null;
             came?: components["schemas"]["IngressUse"][] | null;
@@ -2334,6 +2362,10 @@ export interface components {
             hold?: string;
             /** Format: int64 */
             instances: number;
+            /** @description Labels that operators of the root gave it. */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description It has been disconnected for so long that its instances start elsewhere. */
             lost?: boolean;
             name: string;
@@ -3183,13 +3215,13 @@ export interface components {
              * @description When it expires.
              */
             notAfter?: string;
-            /** @description Why there is none, or why the last order failed. */
+            /** @description Why there is none, why it is not served, or why the last order failed. */
             reason?: string;
             /**
-             * @description Unless it is valid, the site's own authority vouches for the host.
+             * @description Unless valid, the site vouches for it.
              * @enum {string}
              */
-            state: "valid" | "ordering" | "waiting" | "refused";
+            state: "valid" | "ordering" | "waiting" | "refused" | "unserved";
         };
         QoS: {
             /** @description Cores: a number such as 0.5, or a string such as 500m. Responses use the number. */
@@ -5271,6 +5303,39 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["ClusterHoldInBody"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "label-cluster": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                cluster: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClusterLabels"];
             };
         };
         responses: {

@@ -1,0 +1,178 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// labelled is a root with sites that have room, and a store that survives its restarts.
+type labelled struct {
+	t   *testing.T
+	c   *Core
+	now time.Time
+	kv  map[string][]byte
+}
+
+func newLabelled(t *testing.T, sites ...string) *labelled {
+	r := &labelled{t: t, c: New(Options{Incarnation: "a"}), now: time.Unix(1e9, 0), kv: map[string][]byte{}}
+	r.keep(r.c.Start(r.now))
+	r.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
+	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
+	r.join(sites...)
+	return r
+}
+
+func (r *labelled) join(sites ...string) {
+	r.t.Helper()
+	for _, site := range sites {
+		r.step(ChildUp{Hello: &wire.Hello{Name: site}})
+		report := wire.ClusterReport{Classes: []wire.ClassAggregate{{Class: wire.Class{Arch: "amd64", Runtimes: []string{"oci"},
+			Features: spec.AgentFeatures()}, Workers: 10}}}
+		for at := range report.Classes[0].Available {
+			report.Classes[0].Available[at] = wire.Moments{Sum: 1e13, Mean: 1e12}
+		}
+		r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&report)}})
+	}
+}
+
+func (r *labelled) keep(fx wire.Effects) {
+	for _, w := range fx.Writes {
+		if w.Value == nil {
+			delete(r.kv, w.Key)
+		} else {
+			r.kv[w.Key] = w.Value
+		}
+	}
+}
+
+func (r *labelled) step(msg any) {
+	r.t.Helper()
+	fx := r.c.Step(r.now, msg)
+	if fx.Err != nil {
+		r.t.Fatal(fx.Err)
+	}
+	r.keep(fx)
+}
+
+// restart has another process begin with what is stored.
+func (r *labelled) restart() {
+	r.t.Helper()
+	r.c = New(Options{Incarnation: "a"})
+	for key, value := range r.kv {
+		if err := r.c.Load(key, value); err != nil {
+			r.t.Fatalf("record %s: %v", key, err)
+		}
+	}
+	r.keep(r.c.Start(r.now))
+}
+
+func (r *labelled) app(mode spec.Mode, group map[string]string) apps.Apply {
+	service := spec.ServiceSpec{Name: "web", Mode: mode}
+	service.Image = "web:1"
+	service.Placement.ClusterLabels = group
+	if mode == spec.ModeService {
+		two := 2
+		service.Replicas = &two
+	}
+	return apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+		Metadata: spec.Metadata{Name: "shop", Namespace: "acme"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{service}}}}
+}
+
+// sites are those that the service has live instances at, or is meant to, with how often.
+func (r *labelled) sites() string {
+	var out []string
+	for _, i := range r.c.Apps.Instances(skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}) {
+		if i.Live() {
+			out = append(out, i.Holder)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// TestLabels groups sites by labels: services run at sites of their group alone, over a restart of the root, and nowhere where a group is
+// empty.
+func TestLabels(t *testing.T) {
+	west := map[string]string{"region": "west"}
+	r := newLabelled(t, "harbour", "hill", "marsh")
+	refused := func(what string, msg any, want string) {
+		t.Helper()
+		if fx := r.c.Step(r.now, msg); fx.Err == nil || !strings.Contains(fx.Err.Error(), want) {
+			t.Errorf("%s: got %v, want a refusal with %q", what, fx.Err, want)
+		}
+	}
+	refused("a group without a site", r.app(spec.ModeService, west), "no cluster that may run it has the labels region=west")
+	refused("a site that is not there", LabelCluster{Name: "moon", Set: west}, "there is no cluster")
+	refused("a label that no selector can name", LabelCluster{Name: "hill", Set: map[string]string{"a": "b,c"}}, "is no label")
+	refused("a label that it does not have", LabelCluster{Name: "hill", Remove: []string{"region"}}, "has no label")
+	r.step(LabelCluster{Name: "hill", Set: map[string]string{"region": "west", "ring": "1"}})
+	r.step(LabelCluster{Name: "marsh", Set: map[string]string{"region": "east"}})
+	if got := r.c.Views().Sites()[1]; got.Name != "hill" || spec.LabelText(got.Labels) != "region=west,ring=1" {
+		t.Errorf("labels shown: got %s %v, want region=west,ring=1 of hill", got.Name, got.Labels)
+	}
+	r.restart()
+	r.join("harbour", "hill", "marsh")
+	r.step(r.app(spec.ModeService, west))
+	if got, want := r.sites(), "hill hill"; got != want {
+		t.Errorf("sites of a service of the group: got %q, want %q", got, want)
+	}
+	refused("a move out of the group", MoveToCluster{ID: r.c.Apps.Instances(skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme",
+		Name: "shop"}, Service: "web"})[0].ID, To: "marsh"}, "its labels are not region=west")
+	r.step(LabelCluster{Name: "hill", Remove: []string{"region"}})
+	if got, want := r.sites(), "hill hill"; got != want {
+		t.Errorf("when the site leaves the group: got %q, want what runs to stay: %q", got, want)
+	}
+	if fx := r.c.Step(r.now, r.app(spec.ModeService, west)); fx.Err != nil {
+		t.Errorf("an application whose group has become empty, applied again: got %v, want it accepted", fx.Err)
+	}
+	r.step(ChildDown{Name: "hill"})
+	r.step(RemoveCluster{Name: "hill"})
+	if _, kept := r.kv[prefixLabels+"hill"]; kept {
+		t.Error("the labels of a site that was removed are kept, want them deleted")
+	}
+	if got, want := r.sites(), " "; got != want {
+		t.Errorf("with nothing in the group: got %q, want both to wait", got)
+	}
+	why := ""
+	for _, i := range r.c.Apps.Instances(skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}) {
+		for _, reason := range i.Decision.Why {
+			why += reason.Text + "; "
+		}
+	}
+	if !strings.Contains(why, "marsh: its labels are not region=west") {
+		t.Errorf("reasons: got %q, want the labels of marsh", why)
+	}
+	r.step(LabelCluster{Name: "harbour", Set: west})
+	if got, want := r.sites(), "harbour harbour"; got != want {
+		t.Errorf("when a site enters the group: got %q, want %q", got, want)
+	}
+}
+
+// TestLabelsPerWorker has a perWorker service follow its group as sites enter and leave it.
+func TestLabelsPerWorker(t *testing.T) {
+	west := map[string]string{"region": "west"}
+	r := newLabelled(t, "harbour", "hill", "marsh")
+	r.step(LabelCluster{Name: "hill", Set: west})
+	r.step(r.app(spec.ModePerWorker, west))
+	for _, row := range []struct {
+		change LabelCluster
+		want   string
+	}{
+		{LabelCluster{Name: "harbour", Set: west}, "harbour hill"},
+		{LabelCluster{Name: "hill", Set: map[string]string{"region": "east"}}, "harbour"},
+		{LabelCluster{Name: "hill", Set: west}, "harbour hill"},
+		{LabelCluster{Name: "harbour", Remove: []string{"region"}}, "hill"},
+	} {
+		r.step(row.change)
+		if got := r.sites(); got != row.want {
+			t.Errorf("sites after %+v: got %q, want %q", row.change, got, row.want)
+		}
+	}
+}
