@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,8 +12,8 @@ import (
 )
 
 // DeleteImage deletes an image of the built-in registry, named as Images names it. Where the repository has other tags of the same image,
-// only the tag goes.
-func (c *Client) DeleteImage(ctx context.Context, name string) error {
+// only the tag goes. One that something uses is refused with skerry.CodeConflict, unless force is set.
+func (c *Client) DeleteImage(ctx context.Context, name string, force bool) error {
 	list, err := c.Images(ctx)
 	if err != nil {
 		return err
@@ -43,7 +44,11 @@ func (c *Client) DeleteImage(ctx context.Context, name string) error {
 			id = strings.TrimPrefix(name, repo(name)+":")
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.base.JoinPath("v2", repo(name), "manifests", id).String(), nil)
+	at := c.base.JoinPath("v2", repo(name), "manifests", id)
+	if force {
+		at.RawQuery = "force=true"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, at.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -62,6 +67,14 @@ func (c *Client) DeleteImage(ctx context.Context, name string) error {
 		code = skerry.CodeForbidden
 	case http.StatusNotFound:
 		code = skerry.CodeNotFound
+	case http.StatusConflict:
+		var said struct{ Errors []struct{ Message string } }
+		if json.Unmarshal(text, &said) == nil && len(said.Errors) == 1 {
+			return skerry.Errorf(skerry.CodeConflict, "image %s is in use: %s", name, said.Errors[0].Message).
+				WithHint("delete the applications, or apply versions that use another image; --force deletes the image all the same: " +
+					"its instances run on, and do not start where it is not yet")
+		}
+		code = skerry.CodeConflict
 	}
 	return skerry.Errorf(code, "%w", fmt.Errorf("delete image %s: %s: %s", name, res.Status, strings.TrimSpace(string(text))))
 }

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/sbom"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/view"
@@ -35,6 +36,7 @@ type Images struct {
 	uses    atomic.Pointer[FindUses]
 	limits  artifact.Limits
 	book    atomic.Pointer[OrgBook]
+	held    held
 
 	parsing  sync.Mutex // one list of contents at a time is read: each may take some 200 MiB
 	mu       sync.Mutex // protects children
@@ -49,7 +51,7 @@ func NewImages(st *artifact.Store, limits artifact.Limits, hasParent bool, direc
 		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
 	m.handler = &artifact.Handler{Store: st, Registry: imageref.BuiltIn, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead,
-		Share: m.pushShare}
+		Share: m.pushShare, Delete: m.delete}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
@@ -98,7 +100,7 @@ func (m *Images) ListImages(ctx context.Context) ([]view.ImageView, error) {
 			continue // of others, or known by its tag
 		}
 		v := view.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added, LastUsed: e.LastUsed,
-			ImageUse: uses[e.Digest]}
+			ImageUse: imageUse(uses[e.Digest])}
 		for _, p := range e.Platforms {
 			v.Platforms = append(v.Platforms, p.String())
 		}
@@ -132,11 +134,16 @@ func (m *Images) tend(ctx context.Context, log *slog.Logger) {
 
 // collect removes nothing while it is not known what is in use.
 func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
+	m.held.mu.Lock()
+	defer m.held.mu.Unlock()
 	uses, err := m.usesByDigest(ctx)
 	if err != nil || m.uses.Load() == nil {
 		return artifact.Pruned{}, err
 	}
 	inUse := map[digest.Digest]bool{}
+	for ref := range m.held.images {
+		inUse[ref.Digest] = true
+	}
 	for d := range uses {
 		inUse[d] = true
 	}
@@ -167,7 +174,7 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 		return Pinned{}, refused
 	case refused != nil: // it may mean one of docker.io
 	case !named || r.Registry == imageref.BuiltIn:
-		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
+		res, err := m.resolveOwn(ctx, local)
 		switch {
 		case err == nil:
 			return Pinned{local.Name() + "@" + string(res.Digest), res.Platforms}, nil
@@ -203,6 +210,28 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 			WithHint("push it with `skerry image push %s`, or name the registry that has it", ref)
 	}
 	return Pinned{}, nil
+}
+
+// resolveOwn resolves an image of the built-in registry, and holds it for the request. One that is deleted at that moment is looked for
+// once more: its tag may mean another one by now.
+func (m *Images) resolveOwn(ctx context.Context, local imageref.Ref) (artifact.Resolved, error) {
+	for last := false; ; last = true {
+		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
+		if err != nil || m.hold(ctx, imageref.Ref{Registry: local.Registry, Repository: local.Repository}, res.Digest) {
+			return res, err
+		}
+		if last {
+			return artifact.Resolved{}, &artifact.NotFoundError{Ref: local.Familiar(), Where: []string{"this store"}}
+		}
+	}
+}
+
+// imageUse gives what the API shows of the uses of an image.
+func imageUse(u *apps.ImageUse) view.ImageUse {
+	if u == nil {
+		return view.ImageUse{}
+	}
+	return u.ImageUse
 }
 
 func notFound(ref, where string) *skerry.Error {
