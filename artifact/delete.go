@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -28,7 +29,7 @@ func (e *InUseError) Error() string { return e.Why }
 // deleteManifest removes a tag, or by digest the image with all its tags, and of an index the parts that nothing else names. What nothing
 // needs any more goes at once: it no longer counts for its owner.
 func (h *Handler) deleteManifest(w http.ResponseWriter, r *http.Request, repo imageref.Ref, identifier string) error {
-	remove := func() error { return h.remove(repo, identifier) }
+	remove := func() error { return h.remove(r.Context(), repo, identifier) }
 	var err error
 	if h.Delete != nil {
 		err = h.Delete(r, h.deletion(repo, identifier), remove)
@@ -82,7 +83,7 @@ func (h *Handler) deletion(repo imageref.Ref, identifier string) Deletion {
 	return what
 }
 
-func (h *Handler) remove(repo imageref.Ref, identifier string) error {
+func (h *Handler) remove(ctx context.Context, repo imageref.Ref, identifier string) error {
 	names, parts := h.going(repo, identifier)
 	if len(names) == 0 {
 		return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no %s", repo.Name(), identifier)
@@ -100,12 +101,12 @@ func (h *Handler) remove(repo imageref.Ref, identifier string) error {
 		} else {
 			n.Tag = k
 		}
-		if err := h.Store.removeName(n); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := unpublish(ctx, h.Store, n); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}
 	for _, part := range parts {
-		if err := h.Store.removeName(repo.Pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := unpublish(ctx, h.Store, repo.Pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}

@@ -91,6 +91,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if !errors.As(err, &a) {
 		a = &apiError{http.StatusInternalServerError, "UNKNOWN", err.Error()}
 		var tooLarge *http.MaxBytesError
+		var away *DepotError
 		switch {
 		case errors.Is(err, ErrFull):
 			a.status = http.StatusInsufficientStorage
@@ -102,6 +103,8 @@ func writeError(w http.ResponseWriter, err error) {
 			a.status, a.code = http.StatusBadRequest, "DIGEST_INVALID"
 		case errors.Is(err, ErrInvalid):
 			a.status, a.code = http.StatusBadRequest, "MANIFEST_INVALID"
+		case errors.As(err, &away):
+			a.status, a.code, a.message = http.StatusServiceUnavailable, "UNAVAILABLE", away.Error()
 		case errors.As(err, new(*InUseError)):
 			a.status, a.code = http.StatusConflict, "DENIED"
 		case errors.Is(err, ErrDenied):
@@ -371,7 +374,7 @@ func (h *Handler) link(repo imageref.Ref, d digest.Digest) (ocispec.Descriptor, 
 	_, granted := s.grants[repo.Name()][d]
 	s.mu.Unlock()
 	if granted {
-		n, _ := s.hasBlob(d)
+		n, _ := stored(s, d)
 		return ocispec.Descriptor{Digest: d, Size: n}, true
 	}
 	for desc := range s.content(repo) {

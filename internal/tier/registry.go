@@ -115,6 +115,9 @@ const collectEvery = time.Hour
 
 // tend keeps the registry within its limits until ctx ends.
 func (m *Images) tend(ctx context.Context, log *slog.Logger) {
+	if !m.loadDepot(ctx, log) {
+		return
+	}
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
@@ -128,6 +131,36 @@ func (m *Images) tend(ctx context.Context, log *slog.Logger) {
 			log.Warn("remove unused images", "err", err)
 		case len(p.Names) > 0:
 			log.Info("unused images were removed", "names", len(p.Names), "first", p.Names[0], "bytes", p.Bytes)
+		}
+	}
+}
+
+// depotRetry is how often a depot is asked that was away at the start.
+const depotRetry = 5 * time.Second
+
+// loadDepot asks until it is known what the depot has, and reports whether it is.
+func (m *Images) loadDepot(ctx context.Context, log *slog.Logger) bool {
+	said, waiting := "", false
+	for {
+		err := artifact.LoadDepot(ctx, m.Store)
+		if err == nil {
+			if waiting {
+				log.Info("the images are known again, and can be pushed and deleted")
+			}
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		waiting = true
+		if now := err.Error(); now != said { // once for each reason
+			said = now
+			log.Error("images can be neither pushed nor deleted, and only those on this disk are served", "err", err)
+		}
+		select {
+		case <-time.After(depotRetry):
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -157,14 +190,14 @@ func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.S
 func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	r, err := imageref.Parse(ref)
+	image, err := imageref.Parse(ref)
 	if err != nil {
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
 	}
-	local, anywhere := imageref.Unnamed(ref, r)
+	local, anywhere := imageref.Unnamed(ref, image)
 	named := !anywhere
 	var refused error
-	if !named || r.Registry == imageref.BuiltIn {
+	if !named || image.Registry == imageref.BuiltIn {
 		if f, ok := ctx.Value(registryAuthKey{}).(RegistryAuth); ok && f(local.Name(), artifact.ActionPull) != nil {
 			refused = mayNotRead(ref, local)
 		}
@@ -173,7 +206,7 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	case refused != nil && named:
 		return Pinned{}, refused
 	case refused != nil: // it may mean one of docker.io
-	case !named || r.Registry == imageref.BuiltIn:
+	case !named || image.Registry == imageref.BuiltIn:
 		res, err := m.resolveOwn(ctx, local)
 		switch {
 		case err == nil:
@@ -184,29 +217,29 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 			return Pinned{}, nil
 		}
 	}
-	if org, ok := ctx.Value(orgKey{}).(string); ok && !m.direct.Guard.Serves(r.Registry, org) {
+	if org, ok := ctx.Value(orgKey{}).(string); ok && !m.direct.Guard.Serves(image.Registry, org) {
 		if refused != nil {
 			return Pinned{}, refused
 		}
-		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: registry %s is not there for organisation %s", ref, r.Registry, org).
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: registry %s is not there for organisation %s", ref, image.Registry, org).
 			WithHint("use another registry, or ask the operator, who lists organisations with the registry's credentials (--registry-config)")
 	}
-	res, err := m.Store.Resolve(ctx, r.String(), artifact.Platform{}, m.upstream(r.Registry)...)
+	res, err := m.Store.Resolve(ctx, image.String(), artifact.Platform{}, m.upstream(image.Registry)...)
 	no, never := errors.AsType[*artifact.RefusedError](err)
 	switch {
 	case err == nil:
-		return Pinned{r.Name() + "@" + string(res.Digest), res.Platforms}, nil
+		return Pinned{image.Name() + "@" + string(res.Digest), res.Platforms}, nil
 	case refused != nil:
 		return Pinned{}, refused
 	case never && m.parent == nil:
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: %v", ref, no).WithHint("%s", no.Hint())
 	case errors.Is(err, artifact.ErrNotFound), errors.Is(err, artifact.ErrDenied):
-		e := notFound(ref, r.Registry)
+		e := notFound(ref, image.Registry)
 		e.Cause = err
 		return Pinned{}, e
 	case !named:
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref,
-			r.Registry, err).
+			image.Registry, err).
 			WithHint("push it with `skerry image push %s`, or name the registry that has it", ref)
 	}
 	return Pinned{}, nil
