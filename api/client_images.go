@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -61,6 +60,11 @@ func (c *Client) DeleteImage(ctx context.Context, name string, force bool) error
 		return nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+	why := res.Status + ": " + strings.TrimSpace(string(text))
+	var said struct{ Errors []struct{ Message string } }
+	if json.Unmarshal(text, &said) == nil && len(said.Errors) == 1 {
+		why = said.Errors[0].Message
+	}
 	code := skerry.CodeUnavailable
 	switch res.StatusCode {
 	case http.StatusForbidden, http.StatusUnauthorized:
@@ -68,13 +72,9 @@ func (c *Client) DeleteImage(ctx context.Context, name string, force bool) error
 	case http.StatusNotFound:
 		code = skerry.CodeNotFound
 	case http.StatusConflict:
-		var said struct{ Errors []struct{ Message string } }
-		if json.Unmarshal(text, &said) == nil && len(said.Errors) == 1 {
-			return skerry.Errorf(skerry.CodeConflict, "image %s is in use: %s", name, said.Errors[0].Message).
-				WithHint("delete the applications, or apply versions that use another image; --force deletes the image all the same: " +
-					"its instances run on, and do not start where it is not yet")
-		}
-		code = skerry.CodeConflict
+		return skerry.Errorf(skerry.CodeConflict, "image %s is in use: %s", name, why).
+			WithHint("delete the applications, or apply versions that use another image; --force deletes the image all the same: " +
+				"its instances run on, and do not start where it is not yet")
 	}
-	return skerry.Errorf(code, "%w", fmt.Errorf("delete image %s: %s: %s", name, res.Status, strings.TrimSpace(string(text))))
+	return skerry.Errorf(code, "delete image %s: %s", name, why)
 }

@@ -167,15 +167,15 @@ func (m *Images) loadDepot(ctx context.Context, log *slog.Logger) bool {
 
 // collect removes nothing while it is not known what is in use.
 func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
-	m.held.mu.Lock()
-	defer m.held.mu.Unlock()
+	inUse := map[digest.Digest]bool{}
+	m.held.mu.Lock() // before the uses: what is held no more is among them. What is held from now on was used within the hour.
+	for ref := range m.held.images {
+		inUse[ref.Digest] = true
+	}
+	m.held.mu.Unlock()
 	uses, err := m.usesByDigest(ctx)
 	if err != nil || m.uses.Load() == nil {
 		return artifact.Pruned{}, err
-	}
-	inUse := map[digest.Digest]bool{}
-	for ref := range m.held.images {
-		inUse[ref.Digest] = true
 	}
 	for d := range uses {
 		inUse[d] = true

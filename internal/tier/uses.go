@@ -89,10 +89,11 @@ func (m *Images) usesByDigest(ctx context.Context) (map[digest.Digest]*apps.Imag
 	return out, nil
 }
 
-// held are the images that requests which are under way are about to use. Whoever deletes one, or adds one, holds the lock.
+// held are the images that requests under way are about to use, and those that others are deleting: an image is never both.
 type held struct {
-	mu     sync.Mutex // before the store's; the role is asked while it is held
+	mu     sync.Mutex // before the store's; the role is asked while it is held, and nothing that may take longer
 	images map[imageref.Ref]int
+	going  map[imageref.Ref]int
 }
 
 type heldKey struct{}
@@ -120,13 +121,13 @@ func (m *Images) hold(ctx context.Context, repo imageref.Ref, d digest.Digest) b
 	}
 	m.held.mu.Lock()
 	defer m.held.mu.Unlock()
-	if !m.Store.Has(repo, d) {
+	ref := repo.Pinned(d)
+	if m.held.going[ref] > 0 || !m.Store.Has(repo, d) {
 		return false
 	}
 	if m.held.images == nil {
 		m.held.images = map[imageref.Ref]int{}
 	}
-	ref := repo.Pinned(d)
 	m.held.images[ref]++
 	*mine = append(*mine, ref)
 	return true
@@ -142,18 +143,43 @@ func WithHidden(ctx context.Context, hidden func(user string) bool) context.Cont
 // delete deletes what nothing uses, and with the query parameter force also what something does. Whoever applies something meanwhile either
 // holds the image already, so that it stays, or does not find it any more.
 func (m *Images) delete(r *http.Request, what artifact.Deletion, remove func() error) error {
+	done, err := m.mayGo(r.Context(), what, r.URL.Query().Get("force") == "true")
+	if err != nil {
+		return err
+	}
+	defer done()
+	return remove()
+}
+
+// mayGo refuses a deletion, or has nobody hold what goes until the function that it gives is called.
+func (m *Images) mayGo(ctx context.Context, what artifact.Deletion, force bool) (done func(), err error) {
 	m.held.mu.Lock()
 	defer m.held.mu.Unlock()
-	if r.URL.Query().Get("force") != "true" {
-		uses, err := m.findUses(r.Context())
+	if !force {
+		uses, err := m.findUses(ctx)
 		if err != nil {
-			return &artifact.InUseError{Why: fmt.Sprintf("it is not known what uses it: %v", err)}
+			return nil, &artifact.InUseError{Why: fmt.Sprintf("it is not known what uses it: %v", err)}
 		}
-		if why := m.inUse(r.Context(), uses, what); why != "" {
-			return &artifact.InUseError{Why: why}
+		if why := m.inUse(ctx, uses, what); why != "" {
+			return nil, &artifact.InUseError{Why: why}
 		}
 	}
-	return remove()
+	if m.held.going == nil {
+		m.held.going = map[imageref.Ref]int{}
+	}
+	for _, d := range what.Lost {
+		m.held.going[what.Repo.Pinned(d)]++
+	}
+	return func() {
+		m.held.mu.Lock()
+		defer m.held.mu.Unlock()
+		for _, d := range what.Lost {
+			ref := what.Repo.Pinned(d)
+			if m.held.going[ref]--; m.held.going[ref] <= 0 {
+				delete(m.held.going, ref)
+			}
+		}
+	}, nil
 }
 
 // inUse says what uses something that is about to be deleted, or "".

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/decide/apps"
@@ -53,6 +55,17 @@ func TestHeldImagesStay(t *testing.T) {
 	done()
 	remove(http.StatusConflict, "an application that is being applied uses it")
 	doneToo()
+	// While it is being deleted, which may take long, nobody else waits for that, or uses it.
+	d, _ := st.Lookup(imageref.Ref{Registry: imageref.BuiltIn, Repository: "test/web", Tag: "1"})
+	gone, err := images.mayGo(t.Context(), artifact.Deletion{Repo: imageref.Ref{Registry: imageref.BuiltIn, Repository: "test/web"},
+		Lost: []digest.Digest{d}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := images.Resolve(first, ref); err == nil {
+		t.Errorf("an image that is being deleted is resolved")
+	}
+	gone()
 	remove(http.StatusAccepted, "")
 	if _, err := images.Resolve(second, ref); err == nil {
 		t.Errorf("an image that was deleted is resolved")
