@@ -11,8 +11,8 @@ import (
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// TestImagesFlag: the bucket of --images takes its credentials from the environment or from a file that only its owner may read; a secret in
-// the URL is refused and not repeated.
+// TestImagesFlag: the bucket of --images takes its credentials from the environment or from a file that only its owner may read; a secret
+// in the URL is refused and not repeated.
 func TestImagesFlag(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
