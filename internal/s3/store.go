@@ -54,6 +54,10 @@ func ParsePlace(text string) (place Place, err error) {
 		}
 		*field = list[0]
 	}
+	if strings.Trim(place.Region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return Place{}, skerry.Errorf(skerry.CodeInvalid, "%.60q is not the name of a region", place.Region).
+			WithHint("write it as eu-central-1, or leave it out")
+	}
 	if u, err := url.Parse(place.Endpoint); place.Endpoint != "" && (err != nil || u.User != nil) {
 		return Place{}, skerry.Errorf(skerry.CodeInvalid, "the endpoint of %s is not the URL of a server", at).WithHint("%s", hint)
 	}
