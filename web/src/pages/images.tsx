@@ -82,7 +82,7 @@ export default function Images() {
               </Empty>
             ) : (
               <div className="table-wrap" tabIndex={0} role="region" aria-label="Images">
-                <Table miw={1080} horizontalSpacing="md" verticalSpacing="sm">
+                <Table miw={980} horizontalSpacing="md" verticalSpacing="sm">
                   <Table.Thead>
                     <Table.Tr>
                       <Table.Th>Repository</Table.Th>
@@ -153,7 +153,7 @@ function Users({ of: v }: { of: ImageView }) {
 function User({ user, note }: { user: string; note?: string }) {
   const [namespace, app, service] = user.split("/");
   return (
-    <Text size="sm">
+    <Text size="sm" py={3}>
       {service ? (
         <A to={`/apps/${encodeURIComponent(namespace!)}/${encodeURIComponent(app!)}`}>{user}</A>
       ) : (
