@@ -2,7 +2,7 @@ package api
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -11,8 +11,8 @@ import (
 )
 
 // DeleteImage deletes an image of the built-in registry, named as Images names it. Where the repository has other tags of the same image,
-// only the tag goes.
-func (c *Client) DeleteImage(ctx context.Context, name string) error {
+// only the tag goes. One that something uses is refused with skerry.CodeConflict, unless force is set.
+func (c *Client) DeleteImage(ctx context.Context, name string, force bool) error {
 	list, err := c.Images(ctx)
 	if err != nil {
 		return err
@@ -43,7 +43,11 @@ func (c *Client) DeleteImage(ctx context.Context, name string) error {
 			id = strings.TrimPrefix(name, repo(name)+":")
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.base.JoinPath("v2", repo(name), "manifests", id).String(), nil)
+	at := c.base.JoinPath("v2", repo(name), "manifests", id)
+	if force {
+		at.RawQuery = "force=true"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, at.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -56,12 +60,21 @@ func (c *Client) DeleteImage(ctx context.Context, name string) error {
 		return nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+	why := res.Status + ": " + strings.TrimSpace(string(text))
+	var said struct{ Errors []struct{ Message string } }
+	if json.Unmarshal(text, &said) == nil && len(said.Errors) == 1 {
+		why = said.Errors[0].Message
+	}
 	code := skerry.CodeUnavailable
 	switch res.StatusCode {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		code = skerry.CodeForbidden
 	case http.StatusNotFound:
 		code = skerry.CodeNotFound
+	case http.StatusConflict:
+		return skerry.Errorf(skerry.CodeConflict, "image %s is in use: %s", name, why).
+			WithHint("delete the applications, or apply versions that use another image; --force deletes the image all the same: " +
+				"its instances run on, and do not start where it is not yet")
 	}
-	return skerry.Errorf(code, "%w", fmt.Errorf("delete image %s: %s: %s", name, res.Status, strings.TrimSpace(string(text))))
+	return skerry.Errorf(code, "delete image %s: %s", name, why)
 }

@@ -64,7 +64,7 @@ func TestImagesSayWhoUsesThem(t *testing.T) {
 			}
 		}
 	}
-	must(t, dev.DeleteImage(ctx, "acme-space/web:3"))
+	must(t, dev.DeleteImage(ctx, "acme-space/web:3", false))
 
 	// Another organisation that has the same image learns of none of this, not even that somebody else has it.
 	_, err = admin.CreateOrg(ctx, orgNamed("rival"))

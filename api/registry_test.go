@@ -231,10 +231,10 @@ func TestPushesOfOneOrganisation(t *testing.T) {
 	if err := acme.DeleteNamespace(ctx, "acme-more"); err == nil || !strings.Contains(err.Error(), "still contains image acme-more/") {
 		t.Errorf("delete a namespace with an image: %v", err)
 	}
-	if err := umbra.DeleteImage(ctx, "acme-more/web:1"); err == nil {
+	if err := umbra.DeleteImage(ctx, "acme-more/web:1", false); err == nil {
 		t.Error("another deleted the image")
 	}
-	must(t, acme.DeleteImage(ctx, "acme-more/web:1"))
+	must(t, acme.DeleteImage(ctx, "acme-more/web:1", false))
 	must(t, acme.DeleteNamespace(ctx, "acme-more"))
 	must(t, push(acme, "acme-space/web:3"))
 }

@@ -214,7 +214,7 @@ func (h *Handler) serveRegistry(w http.ResponseWriter, r *http.Request) {
 		ctl := http.NewResponseController(w)
 		ctl.SetReadDeadline(time.Time{}) // blobs are large and sites are far
 		ctl.SetWriteDeadline(time.Time{})
-		ctx = tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who))
+		ctx = tier.WithHidden(tier.WithRegistryAuth(ctx, h.registryAuth(ctx, who)), hiddenUses(ctx, h, who))
 	}
 	h.opt.Backend.Registry().ServeHTTP(w, r.WithContext(ctx))
 }

@@ -50,6 +50,7 @@ type cachedName struct {
 	key   string
 	used  time.Time
 	inUse bool
+	kept  bool // the name is the store's own: only copies of what its depot has go
 	blobs []digest.Digest
 }
 
@@ -65,23 +66,29 @@ func (c *Cache) own(key string, n name) bool {
 }
 
 // sumLocked sums what is not the store's own.
-func (k *Cache) sumLocked() (c cacheState) {
+func (k *Cache) sumLocked() (state cacheState) {
 	store := k.s
 	tops := map[imageref.Ref][]digest.Digest{} // by repository
-	c.refs = map[digest.Digest]int{}
+	state.refs = map[digest.Digest]int{}
 	for name, n := range store.names {
 		if k.own(name, n) {
 			tops[repoOf(name)] = append(tops[repoOf(name)], n.Digest)
+			if store.depot.own(repoOf(name)) {
+				state.names = append(state.names, cachedName{key: name, used: n.LastUsed, kept: true})
+			}
 		} else {
-			c.names = append(c.names, cachedName{key: name, used: n.LastUsed})
-			c.bytes += slot
+			state.names = append(state.names, cachedName{key: name, used: n.LastUsed})
+			state.bytes += slot
 		}
 	}
 	kept := map[digest.Digest]bool{}
 	for repo, sums := range tops {
 		for d := range store.under(repo, slices.Values(sums)) {
-			kept[d.Digest] = true
+			kept[d.Digest] = !store.depot.own(repo) || !store.depot.copyLocked(d.Digest)
 		}
+	}
+	for sum := range k.describingLocked(tops) {
+		kept[sum] = true
 	}
 	for _, g := range store.grants {
 		for d := range g {
@@ -91,29 +98,48 @@ func (k *Cache) sumLocked() (c cacheState) {
 	blobs, _ := blobsOf(store)
 	for d, st := range blobs {
 		if !kept[d] {
-			c.refs[d] = 0
-			c.bytes += slots(st.Size())
+			state.refs[d] = 0
+			state.bytes += slots(st.Size())
 		}
 	}
 	partial, _ := os.ReadDir(filepath.Join(store.dir, "partial"))
 	for _, e := range partial {
 		if st, err := e.Info(); err == nil && store.flights[e.Name()] == nil {
-			c.bytes += slots(st.Size())
+			state.bytes += slots(st.Size())
 		}
 	}
 	for _, f := range store.flights {
-		c.bytes += slots(f.desc.Size)
+		state.bytes += slots(f.desc.Size)
 	}
-	for i := range c.names {
-		n := &c.names[i]
+	for i := range state.names {
+		n := &state.names[i]
 		for d := range store.under(repoOf(n.key), slices.Values([]digest.Digest{store.names[n.key].Digest})) {
-			if _, may := c.refs[d.Digest]; may {
-				c.refs[d.Digest]++
+			if _, may := state.refs[d.Digest]; may {
+				state.refs[d.Digest]++
 				n.blobs = append(n.blobs, d.Digest)
 			}
 		}
 	}
-	return c
+	return state
+}
+
+// describingLocked gives the manifests and configs of the images in a depot: without them nobody knows what these consist of.
+func (k *Cache) describingLocked(tops map[imageref.Ref][]digest.Digest) map[digest.Digest]bool {
+	out := map[digest.Digest]bool{}
+	for repo, sums := range tops {
+		for _, top := range sums {
+			if !k.s.depot.own(repo) {
+				continue
+			}
+			for sum := range manifestsUnder(k.s, top) {
+				out[sum] = true
+				if m, err := k.s.readManifest(sum); err == nil && m.image != nil {
+					out[m.image.Config.Digest] = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // usedNow gives what something runs from. The lock must not be held.
@@ -178,48 +204,50 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	if k.totalLocked()+slots(need) <= store.o.MaxCache {
 		return nil
 	}
-	c := k.sumLocked()
-	c.bytes += slots(need)
-	if c.bytes <= store.o.MaxCache {
+	state := k.sumLocked()
+	state.bytes += slots(need)
+	if state.bytes <= store.o.MaxCache {
 		return nil
 	}
 	store.changes++
 	partial, _ := os.ReadDir(filepath.Join(store.dir, "partial"))
 	for _, e := range partial {
 		if st, err := e.Info(); err == nil && store.flights[e.Name()] == nil && os.Remove(filepath.Join(store.dir, "partial", e.Name())) == nil {
-			c.bytes -= slots(st.Size())
+			state.bytes -= slots(st.Size())
 		}
 	}
 	drop := func(d digest.Digest) {
 		if n, here := store.hasBlob(d); here && store.pins[d] == 0 && store.proofs.removeBlob(d) == nil {
-			c.bytes -= slots(n)
+			state.bytes -= slots(n)
 		}
 	}
-	for d, n := range c.refs {
-		if n == 0 && c.bytes > store.o.MaxCache {
+	for d, n := range state.refs {
+		if n == 0 && state.bytes > store.o.MaxCache {
 			drop(d)
 		}
 	}
-	for i := range c.names {
-		c.names[i].inUse = used[store.names[c.names[i].key].Digest]
+	for i := range state.names {
+		state.names[i].inUse = used[store.names[state.names[i].key].Digest]
 	}
-	slices.SortFunc(c.names, func(a, b cachedName) int {
+	slices.SortFunc(state.names, func(a, b cachedName) int {
 		if a.inUse != b.inUse {
 			return map[bool]int{true: 1, false: -1}[a.inUse]
 		}
 		return cmp.Or(a.used.Compare(b.used), strings.Compare(a.key, b.key))
 	})
 	gone := false
-	for _, n := range c.names {
-		if c.bytes <= store.o.MaxCache {
+	for _, n := range state.names {
+		if state.bytes <= store.o.MaxCache {
 			break
 		}
-		delete(store.names, n.key)
-		k.evicted++
-		gone = true
-		c.bytes -= slot
+		if !n.kept {
+			delete(store.names, n.key)
+			k.evicted++
+			gone = true
+			state.bytes -= slot
+		}
 		for _, d := range n.blobs {
-			if c.refs[d]--; c.refs[d] == 0 {
+			if state.refs[d]--; state.refs[d] == 0 {
 				drop(d)
 			}
 		}
@@ -229,7 +257,7 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 			store.dirty = true // fewer names need no more room, but a new file does
 		}
 	}
-	if c.bytes > store.o.MaxCache {
+	if state.bytes > store.o.MaxCache {
 		return errBusy // running calls rely on the rest
 	}
 	return nil

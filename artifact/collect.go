@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -45,6 +46,12 @@ type ownImage struct {
 //
 // Names go first, on the disk too: a crash leaves content without a name, which the next Collect removes, and no name without content.
 func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
+	s := h.Store
+	if s.depot != nil { // before manifests go here, which say what is needed there
+		if err := s.depot.sweepOld(context.Background()); err != nil {
+			return Pruned{}, err
+		}
+	}
 	out, err := h.collectImages(limits, inUse)
 	if err != nil {
 		return out, err
@@ -54,56 +61,76 @@ func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, 
 	return out, err
 }
 
-func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (out Pruned, err error) {
-	s := h.Store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.o.Now()
-	for d, at := range s.asked {
+func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
+	h.Store.mu.Lock()
+	out, names, blobs, err := h.collectNamesLocked(limits, inUse)
+	if err == nil && h.Store.depot == nil {
+		err = h.removeLocked(blobs, &out)
+	}
+	h.Store.mu.Unlock()
+	if err == nil && len(names) > 0 && h.Store.depot != nil {
+		err = h.Store.depot.collected(context.Background(), names, blobs)
+	}
+	return out, err
+}
+
+// collectNamesLocked removes names beyond the limits, and gives what they meant, and the blobs that they led to.
+func (h *Handler) collectNamesLocked(limits Limits, inUse map[digest.Digest]bool) (out Pruned, names map[string]name,
+	blobs []digest.Digest, err error) {
+	store := h.Store
+	now := store.o.Now()
+	for d, at := range store.asked {
 		if now.Sub(at) > pushGrace {
-			delete(s.asked, d)
+			delete(store.asked, d)
 		}
 	}
 	images := h.ownImagesLocked(inUse)
 	h.usedAheadLocked(images, now)
 	removed := beyond(images, limits, now, func(d digest.Digest) int64 {
-		n, _ := s.hasBlob(d)
+		n, _ := storedLocked(store, d)
 		return slots(n)
-	}, s.asked)
+	}, store.asked)
 	if len(removed) == 0 {
-		return out, nil
+		return out, nil, nil, nil
 	}
-	before := maps.Clone(s.names)
+	before := maps.Clone(store.names)
+	names = map[string]name{}
 	for _, i := range removed {
+		blobs = append(blobs, i.blobs...)
 		for _, k := range i.keys {
-			delete(s.names, k)
+			names[k] = store.names[k]
+			delete(store.names, k)
 			out.Names = append(out.Names, k)
 		}
 	}
 	slices.Sort(out.Names)
-	s.changes++
+	store.changes++
 	// As in Prune: on a full disk, content goes first.
-	if err := s.saveNamesLocked(); errors.Is(err, ErrFull) {
-		s.dirty = true
+	if err := store.saveNamesLocked(); errors.Is(err, ErrFull) {
+		store.dirty = true
 	} else if err != nil {
-		s.names = before
-		return Pruned{}, err
+		store.names = before
+		return Pruned{}, nil, nil, err
 	}
+	return out, names, blobs, nil
+}
+
+// removeLocked removes those of some blobs that nothing needs any more, and counts them.
+func (h *Handler) removeLocked(blobs []digest.Digest, out *Pruned) error {
+	s := h.Store
 	live, _ := s.liveLocked(nil)
-	for _, i := range removed {
-		for _, d := range i.blobs {
-			n, here := s.hasBlob(d)
-			if live[d] || !here {
-				continue
-			}
-			if err := s.proofs.removeBlob(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return out, err
-			}
-			out.Blobs++
-			out.Bytes += n
+	for _, d := range blobs {
+		n, here := s.hasBlob(d)
+		if live[d] || !here {
+			continue
 		}
+		if err := s.proofs.removeBlob(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		out.Blobs++
+		out.Bytes += n
 	}
-	return out, nil
+	return nil
 }
 
 // ownImagesLocked lists the registry's own images, with what belongs together.
@@ -112,11 +139,11 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 		repo string
 		sum  digest.Digest
 	}
-	s := h.Store
+	store := h.Store
 	images := map[place]*ownImage{}
 	about := map[place][]string{} // tags that say something about another image, such as its signature
-	for _, k := range slices.Sorted(maps.Keys(s.names)) {
-		n := s.names[k]
+	for _, k := range slices.Sorted(maps.Keys(store.names)) {
+		n := store.names[k]
 		ref, err := imageref.Parse(k)
 		if err != nil || ref.Registry != h.Registry || !n.Pushed && len(h.UpstreamLocal) > 0 {
 			continue
@@ -127,7 +154,7 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 			i = &ownImage{repo: imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}, sum: n.Digest}
 			images[at] = i
 			out = append(out, i)
-			for desc := range s.under(i.repo, slices.Values([]digest.Digest{n.Digest})) {
+			for desc := range store.under(i.repo, slices.Values([]digest.Digest{n.Digest})) {
 				i.blobs = append(i.blobs, desc.Digest)
 				i.inUse = i.inUse || inUse[desc.Digest]
 			}
@@ -156,7 +183,7 @@ func (h *Handler) ownImagesLocked(inUse map[digest.Digest]bool) (out []*ownImage
 		}
 	}
 	for _, i := range out {
-		m, err := s.readManifest(i.sum)
+		m, err := store.readManifest(i.sum)
 		if err != nil {
 			continue
 		}

@@ -136,6 +136,9 @@ func (s *Store) leave(f *flight) {
 
 // fetchBlob makes sure that a blob is here, and is one of the repository's. progress, if not nil, gets the bytes that are.
 func (s *Store) fetchBlob(ctx context.Context, r imageref.Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
+	if s.depot.own(r) && s.Has(r, desc.Digest) {
+		sources = behind(s, r, sources)
+	}
 	s.proofs.serve(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
 	for {
 		f, err := s.join(r, desc, sources)
@@ -249,6 +252,9 @@ func (s *Store) fly(ctx context.Context, f *flight, ref imageref.Ref, sources []
 			err = fmt.Errorf("%s from %s: %w", f.desc.Digest, sources[i].where(ref), ErrDigest)
 			if rerr := restart(); rerr != nil {
 				return rerr
+			}
+			if s.depot != nil && sources[i] == s.depot.source && !resumed {
+				s.depot.forget(f.desc.Digest)
 			}
 			if resumed { // perhaps the earlier part was wrong: once more from the beginning
 				resumed = false
@@ -453,7 +459,8 @@ func (s *Source) retry(err error) bool {
 		return false
 	}
 	var dns *net.DNSError
-	return temporary(err) && !errors.Is(err, syscall.ECONNREFUSED) && !(errors.As(err, &dns) && dns.IsNotFound)
+	return temporary(err) && !errors.As(err, new(*DepotError)) && !errors.Is(err, syscall.ECONNREFUSED) &&
+		!(errors.As(err, &dns) && dns.IsNotFound)
 }
 
 func (s *Source) manifestOnce(ctx context.Context, r imageref.Ref, q httpRequest, identifier string) (*manifest, error) {

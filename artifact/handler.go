@@ -51,6 +51,8 @@ type Handler struct {
 	MayRead func(r *http.Request, repo imageref.Ref, kind, id string) error
 	// Share, if set, says how much the owner of a namespace, which is the first part of a repository's name, may push.
 	Share func(ctx context.Context, namespace string) (Share, error)
+	// Delete, if set, decides about each deletion of a tag or an image, and carries it out with remove. A *InUseError refuses it.
+	Delete func(r *http.Request, what Deletion, remove func() error) error
 	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxUploads limits uploads at a time; 0 means 64.
 	MaxBlob    int64
 	MaxUploads int
@@ -89,6 +91,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if !errors.As(err, &a) {
 		a = &apiError{http.StatusInternalServerError, "UNKNOWN", err.Error()}
 		var tooLarge *http.MaxBytesError
+		var away *DepotError
 		switch {
 		case errors.Is(err, ErrFull):
 			a.status = http.StatusInsufficientStorage
@@ -100,6 +103,10 @@ func writeError(w http.ResponseWriter, err error) {
 			a.status, a.code = http.StatusBadRequest, "DIGEST_INVALID"
 		case errors.Is(err, ErrInvalid):
 			a.status, a.code = http.StatusBadRequest, "MANIFEST_INVALID"
+		case errors.As(err, &away):
+			a.status, a.code, a.message = http.StatusServiceUnavailable, "UNAVAILABLE", away.Error()
+		case errors.As(err, new(*InUseError)):
+			a.status, a.code = http.StatusConflict, "DENIED"
 		case errors.Is(err, ErrDenied):
 			a.status, a.code = http.StatusForbidden, "DENIED"
 		case temporary(err):
@@ -171,7 +178,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	case kind == "manifests" && r.Method == http.MethodPut:
 		return h.putManifest(w, r, repo, rest)
 	case kind == "manifests" && r.Method == http.MethodDelete:
-		return h.deleteManifest(w, repo, rest)
+		return h.deleteManifest(w, r, repo, rest)
 	case kind == "manifests":
 		return notAllowed(w, r, "GET, HEAD, PUT, DELETE")
 	case kind == "blobs" && read:
@@ -367,7 +374,7 @@ func (h *Handler) link(repo imageref.Ref, d digest.Digest) (ocispec.Descriptor, 
 	_, granted := s.grants[repo.Name()][d]
 	s.mu.Unlock()
 	if granted {
-		n, _ := s.hasBlob(d)
+		n, _ := stored(s, d)
 		return ocispec.Descriptor{Digest: d, Size: n}, true
 	}
 	for desc := range s.content(repo) {

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -116,22 +117,22 @@ func (h *Handler) beginUpload(w http.ResponseWriter, r *http.Request, repo image
 // mount takes a blob over from another repository that the client may read: from the one that it names, or else from any. Without success
 // an upload begins, as the protocol says.
 func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo imageref.Ref, id, from string) (bool, error) {
-	d, err := imageref.ParseDigest(id)
+	sum, err := imageref.ParseDigest(id)
 	if err != nil {
 		return false, failf(http.StatusBadRequest, "DIGEST_INVALID", "%v", err)
 	}
-	defer h.Store.pin(d)()
-	size, here := h.Store.hasBlob(d)
+	defer h.Store.pin(sum)()
+	size, here := stored(h.Store, sum)
 	has := func(repository string) bool {
 		other := imageref.Ref{Registry: repo.Registry, Repository: repository}
-		return h.authorize(r, other.Name(), ActionPull) == nil && h.linked(other, d)
+		return h.authorize(r, other.Name(), ActionPull) == nil && h.linked(other, sum)
 	}
 	switch {
 	case !here:
 		return false, nil
 	case from == "":
 		proven := func(repository string) bool {
-			return h.Store.proofs.has(imageref.Ref{Registry: repo.Registry, Repository: repository}, d)
+			return h.Store.proofs.has(imageref.Ref{Registry: repo.Registry, Repository: repository}, sum)
 		}
 		if !slices.ContainsFunc(h.repositories(repo.Registry, true), func(name string) bool { return proven(name) && has(name) }) {
 			return false, nil
@@ -143,10 +144,13 @@ func (h *Handler) mount(w http.ResponseWriter, r *http.Request, repo imageref.Re
 	if err != nil {
 		return false, err
 	}
-	if err := h.grant(repo, share, d, size); err != nil {
+	if err := h.Store.depot.keep(r.Context(), repo, sum); err != nil {
 		return false, err
 	}
-	created(w, "/v2/"+repo.Repository+"/blobs/"+d.String(), d)
+	if err := h.grant(repo, share, sum, size); err != nil {
+		return false, err
+	}
+	created(w, "/v2/"+repo.Repository+"/blobs/"+sum.String(), sum)
 	return true, nil
 }
 
@@ -260,7 +264,7 @@ func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo imag
 		}
 		return err
 	}
-	err = h.keep(repo, id, up, want)
+	err = h.keep(r.Context(), repo, id, up, want)
 	if err != nil {
 		return err
 	}
@@ -269,9 +273,12 @@ func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, repo imag
 }
 
 // keep stores what an upload received.
-func (h *Handler) keep(repo imageref.Ref, id string, up *upload, want digest.Digest) error {
+func (h *Handler) keep(ctx context.Context, repo imageref.Ref, id string, up *upload, want digest.Digest) error {
 	unpin := h.Store.pin(want)
 	_, err := up.w.commit(want)
+	if err == nil {
+		err = h.Store.depot.keep(ctx, repo, want)
+	}
 	if err == nil {
 		err = h.grant(repo, up.share, want, up.w.n)
 	}
@@ -346,7 +353,7 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	unpin := h.Store.pin(append(pins, manifest.desc.Digest)...)
 	defer unpin()
 	for i, c := range manifest.children() {
-		size, here := h.Store.hasBlob(c.Digest)
+		size, here := stored(h.Store, c.Digest)
 		here = here && h.linked(repo, c.Digest)
 		if isLayer := manifest.index == nil && i > 0; !here && isLayer && elsewhere(c) {
 			continue
@@ -357,8 +364,11 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 		if size != c.Size {
 			return failf(http.StatusBadRequest, "SIZE_INVALID", "it says that %s has %d bytes, and it has %d", c.Digest, c.Size, size)
 		}
+		if err := h.Store.depot.keep(r.Context(), repo, c.Digest); err != nil {
+			return err
+		}
 	}
-	if err := h.name(repo, tags, share, raw, manifest.desc.Digest); err != nil {
+	if err := h.name(r.Context(), repo, tags, share, raw, manifest.desc.Digest); err != nil {
 		unpin()
 		return errors.Join(err, h.Store.release([]digest.Digest{manifest.desc.Digest}))
 	}
@@ -368,6 +378,9 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	}
 	h.Store.changes++
 	h.Store.mu.Unlock()
+	if h.Store.depot != nil {
+		_ = h.Store.Cache.makeRoom(0) // the depot has what goes
+	}
 	if subject := referrerOf(manifest).subject; subject != "" {
 		w.Header().Set("OCI-Subject", subject.String())
 	}
@@ -379,7 +392,7 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 }
 
 // name stores a manifest under tags, and by digest as well: it stays when a tag moves on, as clients that pin expect.
-func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte, sum digest.Digest) error {
+func (h *Handler) name(ctx context.Context, repo imageref.Ref, tags []string, share Share, raw []byte, sum digest.Digest) error {
 	names := []imageref.Ref{repo.Pinned(sum)}
 	for _, tag := range tags {
 		names = append(names, imageref.Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag})
@@ -388,6 +401,10 @@ func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte
 		if _, err := h.Store.putBlob(raw, sum); err != nil {
 			return nil, err
 		}
+		if err := h.Store.depot.keep(ctx, repo, sum); err != nil {
+			return nil, err
+		}
+		again := context.WithoutCancel(ctx)
 		var undo []func()
 		undoAll := func() {
 			for _, f := range slices.Backward(undo) {
@@ -398,15 +415,15 @@ func (h *Handler) name(repo imageref.Ref, tags []string, share Share, raw []byte
 			h.Store.mu.Lock()
 			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
-			if err := h.Store.putName(n, name{Digest: sum, Pushed: true}); err != nil {
+			if err := publish(ctx, h.Store, n, name{Digest: sum, Pushed: true}); err != nil {
 				undoAll()
 				return nil, err
 			}
 			undo = append(undo, func() {
 				if had {
-					_ = h.Store.putName(n, old)
+					_ = publish(again, h.Store, n, old)
 				} else {
-					_ = h.Store.removeName(n)
+					_ = unpublish(again, h.Store, n)
 				}
 			})
 		}
@@ -422,7 +439,7 @@ func (h *Handler) deleteBlob(w http.ResponseWriter, repo imageref.Ref, id string
 	}
 	s := h.Store
 	for desc := range s.content(repo) {
-		if _, here := s.hasBlob(sum); here && desc.Digest == sum {
+		if _, here := stored(s, sum); here && desc.Digest == sum {
 			return failf(http.StatusMethodNotAllowed, "UNSUPPORTED", "an image of %s needs %s; delete the image", repo.Name(), sum)
 		}
 	}
@@ -434,48 +451,6 @@ func (h *Handler) deleteBlob(w http.ResponseWriter, repo imageref.Ref, id string
 		return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), sum)
 	}
 	if err := s.release([]digest.Digest{sum}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
-}
-
-// deleteManifest removes a tag, or by digest the image with all its tags, and of an index the parts that nothing else names. What nothing
-// needs any more goes at once: it no longer counts for its owner.
-func (h *Handler) deleteManifest(w http.ResponseWriter, repo imageref.Ref, identifier string) error {
-	sum, err := imageref.ParseDigest(identifier)
-	var parts, gone []digest.Digest
-	if err == nil {
-		parts = h.childrenOf(repo, sum)
-		for c := range h.Store.under(repo, slices.Values([]digest.Digest{sum})) {
-			gone = append(gone, c.Digest)
-		}
-	}
-	found := false
-	for k, have := range h.Store.namesOf(repo) {
-		if err == nil && have != sum || err != nil && k != identifier {
-			continue
-		}
-		n := repo
-		if nd, err := imageref.ParseDigest(k); err == nil {
-			n.Digest = nd
-		} else {
-			n.Tag = k
-		}
-		if err := h.Store.removeName(n); err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		found = true
-	}
-	if !found {
-		return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no %s", repo.Name(), identifier)
-	}
-	for _, part := range parts {
-		if err := h.Store.removeName(repo.Pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-	}
-	if err := h.Store.release(gone); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)

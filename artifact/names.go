@@ -206,7 +206,7 @@ func (s *Store) inspect(e *Entry, sum digest.Digest, sizes map[digest.Digest]int
 	}
 	whole := true
 	for _, c := range manifest.children() {
-		if n, ok := s.hasBlob(c.Digest); ok && (!elsewhere(c) || s.proofs.has(repo, c.Digest)) {
+		if n, ok := stored(s, c.Digest); ok && (!elsewhere(c) || s.proofs.has(repo, c.Digest)) {
 			sizes[c.Digest] = n
 		} else {
 			whole = false

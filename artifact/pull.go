@@ -117,6 +117,9 @@ func (s *Store) part(ctx context.Context, r imageref.Ref, d digest.Digest, sourc
 	} else if !errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("image %s: %w", r.Familiar(), err)
 	}
+	if s.depot.own(r) && s.Has(r, d) { // and not by its digest alone: it may be somebody else's
+		sources = behind(s, r, sources)
+	}
 	return s.ask(ctx, r, d.String(), sources)
 }
 
@@ -163,8 +166,13 @@ func (s *Store) ask(ctx context.Context, ref imageref.Ref, identifier string, so
 		if local, ok := s.Lookup(ref); ok {
 			if m, err := s.readManifest(local); err == nil {
 				return m, nil
+			} else if s.depot.own(ref) { // the disk has changed it
+				return s.part(ctx, ref.Pinned(local), local, sources)
 			}
 		}
+	}
+	if err := s.depot.away(ref); err != nil {
+		failures = append(failures, err)
 	}
 	if len(failures) > 0 {
 		return nil, fmt.Errorf("image %s: %w", ref.Familiar(), errors.Join(failures...))

@@ -24,6 +24,13 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	defer h.Store.pin(sum)()
 	desc, linked := h.link(repo, sum)
 	sources := h.sources(repo)
+	if linked && h.Store.depot.own(repo) {
+		if _, linked = stored(h.Store, sum); linked { // and not by its digest alone
+			sources = behind(h.Store, repo, sources)
+		} else if err := h.Store.depot.away(repo); err != nil {
+			return err
+		}
+	}
 	here := h.Store.proofs.serve(r.Context(), repo, sum, sources)
 	if n, _ := h.Store.hasBlob(sum); here && linked && n != desc.Size { // one that was cut short
 		if _, err := intact(r.Context(), h.Store, sum); errors.Is(err, ErrDamaged) {
@@ -51,12 +58,12 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Docker-Content-Digest", sum.String())
 	w.Header().Set("Etag", `"`+sum.String()+`"`)
+	if r.Method == http.MethodHead && (here || h.Store.depot.own(repo)) {
+		h.Store.mu.Lock()
+		h.Store.asked[sum] = h.Store.o.Now()
+		h.Store.mu.Unlock()
+	}
 	if here {
-		if r.Method == http.MethodHead {
-			h.Store.mu.Lock()
-			h.Store.asked[sum] = h.Store.o.Now()
-			h.Store.mu.Unlock()
-		}
 		return h.serveFile(w, r, sum)
 	}
 	if r.Method == http.MethodHead {

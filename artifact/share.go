@@ -101,7 +101,7 @@ func (h *Handler) Pushed(namespaces ...string) int64 {
 		}
 	}
 	for d := range all {
-		n, _ := store.hasBlob(d)
+		n, _ := stored(store, d)
 		sum += slots(n)
 	}
 	return sum
@@ -224,6 +224,10 @@ func (h *Handler) dischargeLocked(up *upload, committed bool) {
 
 // release removes those of some blobs that nothing needs any more.
 func (s *Store) release(blobs []digest.Digest) error {
+	if s.depot != nil {
+		// What stays is found by Collect. Before those of the disk: among them are manifests, which say what is needed.
+		_ = s.depot.sweep(context.Background(), blobs)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live, _ := s.liveLocked(nil)

@@ -29,6 +29,8 @@ type Options struct {
 	// no bound.
 	MaxCache int64
 	Local    string
+	// Depot, if set, has the images of Local; those on the disk are copies, which MaxCache bounds as well. See LoadDepot.
+	Depot Depot
 	// AllowDevices lets layers bring device nodes. Without it such an image is refused.
 	AllowDevices bool
 	// Damaged is told of blobs that the medium has changed, when they have been removed; nil: nobody is.
@@ -48,6 +50,7 @@ type Options struct {
 //	layers/ID/fs       unpacked layers, in the form overlayfs wants
 //	layers/ID/FIRST    the same for the users of the host from FIRST on, in eight digits of base 16
 //	names.json         which name means which digest
+//	depot              which depot has all images that were here when it was first used
 //	tmp/               what must not survive a crash; emptied by Open
 //
 // One process uses it at a time. All methods may be called concurrently.
@@ -55,9 +58,10 @@ type Store struct {
 	Cache  *Cache
 	Copies *Copies
 
-	dir  string
-	o    Options
-	lock *os.File
+	dir   string
+	o     Options
+	lock  *os.File
+	depot *depot // nil: there is none
 
 	mu      sync.Mutex
 	names   map[string]name                        // key: Ref.String() with a tag or a digest
@@ -100,6 +104,9 @@ func Open(dir string, opt Options) (*Store, error) {
 	store := &Store{dir: dir, o: opt, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}, asked: map[digest.Digest]time.Time{}}
 	store.Cache, store.Copies, store.proofs = &Cache{s: store}, &Copies{s: store, making: map[string]chan struct{}{}}, proofs{store}
+	if opt.Depot != nil {
+		store.depot = newDepot(store, opt.Depot)
+	}
 	_, err = os.Lstat(filepath.Join(dir, "blobs", "sha512"))
 	earlier := errors.Is(err, fs.ErrNotExist) // this store is new, or of a version that did not note when a tag moved on
 	for _, d := range []string{".", "blobs/sha256", "partial", "layers", "empty"} {

@@ -125,7 +125,7 @@ func (a *app) restartCommand() *cobra.Command {
 
 func (a *app) deleteCommand() *cobra.Command {
 	var files []string
-	var wait, missing, volumes bool
+	var wait, missing, volumes, force bool
 	timeout := 2 * time.Minute
 	cmd := &cobra.Command{Use: "delete KIND NAME... | delete -f FILE",
 		Short: "Delete applications, instances, volumes, clusters, workers, users and more", Aliases: []string{"rm"},
@@ -135,7 +135,8 @@ reclaim: delete, or --volumes is given. A deleted instance ends, and its service
 stays the same: use "skerry scale" to reduce it. An orphan, which no service wants, ends for good; volumes and
 snapshots that a worker keeps and its site does not take up are deleted from the worker. A volume is deleted with its
 contents; no instance may use it. A cluster or worker must be disconnected; deleting it revokes its key. An image is one
-of the built-in registry; its content goes with its last tag, also if services use it ("skerry get images" shows which).
+of the built-in registry; its content goes with its last tag. An image that services use, or could go back to, is
+deleted only with --force ("skerry get images" shows which).
 
 KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n" +
@@ -178,9 +179,12 @@ KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, namespa
 			if volumes && res.singular() != "app" {
 				return skerry.Errorf(skerry.CodeInvalid, "--volumes goes with applications")
 			}
+			if force && res.singular() != "image" {
+				return skerry.Errorf(skerry.CodeInvalid, "--force goes with images")
+			}
 			var errs []error
 			for _, name := range args[1:] {
-				key, gone, err := a.remove(cmd.Context(), client, res, name, volumes)
+				key, gone, err := a.remove(cmd.Context(), client, res, name, volumes, force)
 				var e *skerry.Error
 				if missing && errors.As(err, &e) && e.Code == skerry.CodeNotFound {
 					continue
@@ -218,13 +222,14 @@ KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, namespa
 	cmd.Flags().StringSliceVarP(&files, "file", "f", nil, "delete the applications of these manifests")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the applications are gone")
 	cmd.Flags().BoolVar(&volumes, "volumes", false, "also delete the local volumes of the applications, with their contents")
+	cmd.Flags().BoolVar(&force, "force", false, "delete images that something uses all the same")
 	cmd.Flags().BoolVar(&missing, "ignore-not-found", false, "do not fail if a resource does not exist")
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait")
 	return cmd
 }
 
 // remove deletes one thing; of an application it gives the key, and what becomes of its volumes.
-func (a *app) remove(ctx context.Context, client *api.Client, res *resource, name string, volumes bool) (key skerry.AppKey,
+func (a *app) remove(ctx context.Context, client *api.Client, res *resource, name string, volumes, force bool) (key skerry.AppKey,
 	gone apps.Deleted, err error) {
 	if res.singular() != "volume" || strings.Count(name, "/") != 2 { // an application may be called volume
 		name = trimKind(name, res.singular())
@@ -261,7 +266,7 @@ func (a *app) remove(ctx context.Context, client *api.Client, res *resource, nam
 	case "org":
 		return key, gone, client.DeleteOrg(ctx, name)
 	case "image":
-		return key, gone, client.DeleteImage(ctx, shortName(name))
+		return key, gone, client.DeleteImage(ctx, shortName(name), force)
 	case "user":
 		return key, gone, client.DeleteUser(ctx, name)
 	case "token":

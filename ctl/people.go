@@ -32,7 +32,7 @@ func (a *app) removeOf(kind, use, short string) *cobra.Command {
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
-				if _, _, err := a.remove(cmd.Context(), c, r, name, false); err != nil {
+				if _, _, err := a.remove(cmd.Context(), c, r, name, false, false); err != nil {
 					errs = append(errs, err)
 					continue
 				}

@@ -127,7 +127,7 @@ func (vs *views) ImageUses() apps.ImageUses {
 	uses := vs.Apps.ImageUses()
 	see := func(a *spec.Assignment) {
 		for _, ref := range a.Spec.Images() {
-			uses.Run(cmp.Or(a.Digest[ref], ref), a.Service)
+			uses.Run(cmp.Or(a.Digest[ref], ref), a.Service, a.Gen)
 		}
 	}
 	for _, p := range vs.places {

@@ -198,6 +198,9 @@ func clusterConfig(cfg *parents.ClusterConfig, c *role.CommonFlags, p *parentFla
 	if cfg.Common, err = c.Common(version); err != nil {
 		return err
 	}
+	if cfg.ImageDepot, err = p.depot(); err != nil {
+		return err
+	}
 	cfg.ImageCache, cfg.ImageLimits = p.imageCache, artifact.Limits{Untagged: p.imageUntagged, Space: int64(p.imageSpace)}
 	o := &cfg.Server
 	o.Link, o.LostAfter, o.CertLife, o.Journal = p.link, p.lostAfter, p.certLife, p.journal()

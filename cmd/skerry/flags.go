@@ -18,6 +18,7 @@ import (
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/parents"
+	"skerry.dev/skerry/internal/s3"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store/journal"
@@ -28,6 +29,7 @@ type parentFlags struct {
 	link, registryConfig string
 	plainHTTP            []string
 	registries           []string // that may be asked
+	images               string   // where those are kept that are pushed here
 	imageCache           skerry.Bytes
 	imageSpace           skerry.Bytes
 	imageUntagged        time.Duration
@@ -67,6 +69,10 @@ func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.DurationVar(&f.certLife, "cert-life", 0, "lifetime of children's certificates (0: the default)")
 	f.api.add(fs, api)
 	f.addNames(fs)
+	fs.StringVar(&f.images, "images", "", "bucket of S3 that keeps the images that are pushed here, for all processes of this role, "+
+		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME; credentials are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+		"or in a file (&credentials=FILE) "+
+		"(default: the data directory)")
 	f.addShared(fs)
 }
 
@@ -107,13 +113,42 @@ func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
 	f.imageCache = parents.DefaultImageCache
 	fs.Var(role.BytesFlag(&f.imageCache), "image-cache",
-		"space for cached images of other registries, such as 16Gi; images that are not in use are removed first, and an image that does not fit is refused")
+		"space for cached images of other registries, and of --images, such as 16Gi; "+
+			"images that are not in use are removed first, and an image that does not fit is refused")
 	fs.Var(role.BytesFlag(&f.imageSpace), "image-space", "space for the images that were pushed here, such as 100Gi; above it, "+
 		"images that nothing uses are removed: those without a tag first, then those that were not used for longest; 0 is no limit (default 0)")
 	fs.DurationVar(&f.imageUntagged, "image-untagged", 30*24*time.Hour,
 		"how long a pushed image that has no tag and that nothing uses is kept after its last use; 0 keeps it")
 	fs.IntVar(&f.events, "keep-events", 0, "number of events to keep (default 2000)")
 	fs.DurationVar(&f.eventAge, "keep-events-for", 0, "age at which events are dropped (default 168h)")
+}
+
+// s3File has the credentials for a bucket.
+type s3File struct {
+	AccessKey    string `json:"accessKey"`
+	SecretKey    string `json:"secretKey"`
+	SessionToken string `json:"sessionToken,omitempty"`
+}
+
+// depot gives the bucket of --images, or nil.
+func (f *parentFlags) depot() (artifact.Depot, error) {
+	if f.images == "" {
+		return nil, nil
+	}
+	place, err := s3.ParsePlace(f.images)
+	if err != nil {
+		return nil, err
+	}
+	var who s3File
+	if place.Credentials != "" {
+		if err := ownFile("--images", place.Credentials, &who); err != nil {
+			return nil, err
+		}
+		if who.AccessKey == "" || who.SecretKey == "" {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--images %s: it has no accessKey or no secretKey", place.Credentials)
+		}
+	}
+	return s3.OpenStore(place, s3.Config{AccessKey: who.AccessKey, SecretKey: who.SecretKey, SessionToken: who.SessionToken})
 }
 
 func (f *parentFlags) journal() journal.Limits {

@@ -77,6 +77,9 @@ func rootConfig(cfg *parents.RootConfig, c *role.CommonFlags, p *parentFlags) (e
 	if cfg.Common, err = c.Common(version); err != nil {
 		return err
 	}
+	if cfg.ImageDepot, err = p.depot(); err != nil {
+		return err
+	}
 	cfg.ImageCache, cfg.ImageLimits = p.imageCache, artifact.Limits{Untagged: p.imageUntagged, Space: int64(p.imageSpace)}
 	o := &cfg.Server
 	if !slices.Contains([]string{"", rootcore.AmendmentsLocal, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, o.Amendments) {

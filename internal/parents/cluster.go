@@ -34,8 +34,10 @@ type ClusterConfig struct {
 	ImageCache skerry.Bytes
 	// ImageLimits bound what the cluster keeps of the images that were pushed to it.
 	ImageLimits artifact.Limits
-	Registry    *artifact.Source
-	Plugins     PluginConfig
+	// ImageDepot has the images that were pushed here, for whichever process leads; nil: they are on this machine alone.
+	ImageDepot artifact.Depot
+	Registry   *artifact.Source
+	Plugins    PluginConfig
 }
 
 // Cluster is a cluster orchestrator with its store and images.
@@ -79,7 +81,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return nil, errors.Join(err, st.close())
 		}
 	}
-	images, err := openImages(&c.Common, c.ImageCache, c.ImageLimits, !c.Server.Standalone, c.Registry)
+	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, c.ImageDepot, !c.Server.Standalone, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
@@ -18,6 +19,9 @@ import (
 
 // DefaultImageCache is how much a root or cluster keeps of other registries' images.
 const DefaultImageCache = 16 * skerry.GiB
+
+// depotPatience bounds how long a role waits at its start for where its images are kept.
+const depotPatience = 10 * time.Second
 
 // openStore opens the store of a root or a cluster. A damaged one is refused: an empty one in its place would be another site with
 // another CA and other users, and its children would have lost their parent.
@@ -36,11 +40,18 @@ func Damage(err error, dir string) error {
 }
 
 // openImages opens the image store below the data directory.
-func openImages(c *node.Common, cache skerry.Bytes, own artifact.Limits, hasParent bool, src *artifact.Source) (*tier.Images, error) {
+func openImages(ctx context.Context, c *node.Common, cache skerry.Bytes, own artifact.Limits, depot artifact.Depot, hasParent bool,
+	src *artifact.Source) (*tier.Images, error) {
 	st, err := artifact.Open(filepath.Join(c.Dir, "images"),
-		artifact.Options{MaxCache: int64(cmp.Or(cache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.ImageDamaged})
+		artifact.Options{MaxCache: int64(cmp.Or(cache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.ImageDamaged, Depot: depot})
 	if err != nil {
 		return nil, err
+	}
+	if depot != nil {
+		// Who asks first should find the images. If it takes longer, the role starts without them, says why, and goes on trying.
+		ctx, cancel := context.WithTimeout(ctx, depotPatience)
+		defer cancel()
+		_ = artifact.LoadDepot(ctx, st)
 	}
 	return tier.NewImages(st, own, hasParent, src), nil
 }

@@ -25,8 +25,10 @@ type RootConfig struct {
 	ImageCache skerry.Bytes
 	// ImageLimits bound what the root keeps of the images that were pushed to it.
 	ImageLimits artifact.Limits
-	Registry    *artifact.Source // credentials for registries
-	Plugins     PluginConfig
+	// ImageDepot has the images that were pushed here, for whichever process leads; nil: they are on this machine alone.
+	ImageDepot artifact.Depot
+	Registry   *artifact.Source // credentials for registries
+	Plugins    PluginConfig
 }
 
 // Root is a root with its store and images.
@@ -52,7 +54,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err := lostStore(ctx, &c.Common, st.Store, ""); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	images, err := openImages(&c.Common, c.ImageCache, c.ImageLimits, false, c.Registry)
+	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, c.ImageDepot, false, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err

@@ -46,6 +46,7 @@ type Client struct {
 	http   *http.Client
 	pause  time.Duration // before the first repetition
 	parts  int64         // the least size of parts
+	tries  int           // of a request that failed
 	now    func() time.Time
 }
 
@@ -95,7 +96,7 @@ func New(object string, conf Config) (*Client, error) {
 		}
 		return ""
 	}
-	o := &Client{bucket: bucket, key: key, region: conf.Region, pause: firstPause, parts: leastPart, now: time.Now,
+	o := &Client{bucket: bucket, key: key, region: conf.Region, pause: firstPause, parts: leastPart, tries: mostTries, now: time.Now,
 		who: credentials{conf.AccessKey, conf.SecretKey, conf.SessionToken}}
 	if conf.AccessKey == "" {
 		o.who = credentials{env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")}
@@ -212,7 +213,7 @@ func (c *Client) do(ctx context.Context, method, suffix, query string, body []by
 				return a, again, nil
 			}
 		}
-		if !temporary(err) || try+1 >= mostTries || c.wait(ctx, try) != nil {
+		if !temporary(err) || try+1 >= c.tries || c.wait(ctx, try) != nil {
 			return a, again, c.explain(ctx, err)
 		}
 		again = true

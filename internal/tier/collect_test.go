@@ -49,7 +49,7 @@ func TestCollectSparesWhatIsUsed(t *testing.T) {
 			return nil, away
 		}
 		uses := apps.ImageUses{}
-		uses.Run(pinned["run"], skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"})
+		uses.Run(pinned["run"], skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"}, 1)
 		uses.Of(pinned["kept"]).KeptFor = []string{"default/shop/web"}
 		uses.Of("test/agent:1").UsedBy = []string{"worker/w1"}
 		return uses, nil

@@ -28,6 +28,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// settleTime bounds how long a request that was given up waits for the core.
+const settleTime = 10 * time.Second
+
 // Registry is what a server needs of the image store: digests for references, and the distribution API below /v2/.
 type Registry interface {
 	Resolver
@@ -377,8 +380,19 @@ func (h *Hub) ResolveImages(ctx context.Context, app *spec.Application) (map[str
 	return ResolveImages(ctx, h.cfg.Images, app)
 }
 
-// Do carries out a user's message. Images of an application are resolved first.
+// Do carries out a user's message. Images of an application are resolved first, and nobody deletes them meanwhile.
 func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
+	if m, ok := h.cfg.Images.(*Images); ok {
+		var release func()
+		ctx, release = m.Hold(ctx)
+		defer func() {
+			// A request that is given up may have handed its message over. The core takes them in turn: what is asked next sees it.
+			if ctx.Err() != nil && h.settled() != nil {
+				return // held until the role restarts
+			}
+			release()
+		}()
+	}
 	if a, ok := msg.(apps.Apply); ok {
 		if l := h.Role.cur.Load(); l != nil && l.err != nil {
 			return nil, l.err // before the registries are asked in vain
@@ -409,6 +423,13 @@ func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 		msg = m
 	}
 	return h.Role.Do(ctx, msg)
+}
+
+// settled returns once the core has taken what it was given before.
+func (h *Hub) settled() error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	return h.Role.View(ctx, func(loop.Core) {})
 }
 
 // View runs fn with a role's core and returns what it gives.

@@ -7,15 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
-	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -81,61 +77,6 @@ func LimitPulls(r Registry, find FindPulls) {
 	if m, ok := r.(*Images); ok {
 		m.pulls.Store(&find)
 	}
-}
-
-// FindUses lists what a role's images are used for.
-type FindUses func(ctx context.Context) (apps.ImageUses, error)
-
-// KeepImages has a role's registry spare the images that something uses when it makes room for others.
-func KeepImages(r Registry, find FindUses) {
-	m, ok := r.(*Images)
-	if !ok {
-		return
-	}
-	m.uses.Store(&find)
-	m.Store.Cache.KeepInUse(func() (out []digest.Digest) {
-		uses, _ := m.usesByDigest(context.Background())
-		for d, use := range uses {
-			if len(use.UsedBy) > 0 {
-				out = append(out, d)
-			}
-		}
-		return out
-	})
-}
-
-// usesByDigest lists what images are used for. One that is named by a tag is what the tag means here.
-func (m *Images) usesByDigest(ctx context.Context) (map[digest.Digest]view.ImageUse, error) {
-	find := m.uses.Load()
-	if find == nil {
-		return nil, nil
-	}
-	uses, err := (*find)(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := map[digest.Digest]view.ImageUse{}
-	for pinned, use := range uses {
-		ref, err := imageref.Parse(pinned)
-		if err != nil {
-			continue
-		}
-		if local, anywhere := imageref.Unnamed(pinned, ref); anywhere {
-			ref = local
-		}
-		d := ref.Digest
-		if d == "" {
-			if d, _ = m.Store.Lookup(ref); d == "" {
-				continue
-			}
-		}
-		both := out[d]
-		both.UsedBy, both.KeptFor = append(both.UsedBy, use.UsedBy...), append(both.KeptFor, use.KeptFor...)
-		slices.Sort(both.UsedBy)
-		slices.Sort(both.KeptFor)
-		out[d] = view.ImageUse{UsedBy: slices.Compact(both.UsedBy), KeptFor: slices.Compact(both.KeptFor)}
-	}
-	return out, nil
 }
 
 // childPulls is what is known of a child.

@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/sbom"
 	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/view"
@@ -35,6 +36,7 @@ type Images struct {
 	uses    atomic.Pointer[FindUses]
 	limits  artifact.Limits
 	book    atomic.Pointer[OrgBook]
+	held    held
 
 	parsing  sync.Mutex // one list of contents at a time is read: each may take some 200 MiB
 	mu       sync.Mutex // protects children
@@ -49,7 +51,7 @@ func NewImages(st *artifact.Store, limits artifact.Limits, hasParent bool, direc
 		m.direct = &artifact.Source{Guard: &artifact.Guard{}}
 	}
 	m.handler = &artifact.Handler{Store: st, Registry: imageref.BuiltIn, Upstream: m.upstream, Authorize: m.authorize, MayRead: m.mayRead,
-		Share: m.pushShare}
+		Share: m.pushShare, Delete: m.delete}
 	if hasParent {
 		m.parent = &artifact.Source{BaseURL: "http://parent", Transport: parentTransport{m}}
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
@@ -98,7 +100,7 @@ func (m *Images) ListImages(ctx context.Context) ([]view.ImageView, error) {
 			continue // of others, or known by its tag
 		}
 		v := view.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added, LastUsed: e.LastUsed,
-			ImageUse: uses[e.Digest]}
+			ImageUse: imageUse(uses[e.Digest])}
 		for _, p := range e.Platforms {
 			v.Platforms = append(v.Platforms, p.String())
 		}
@@ -113,6 +115,9 @@ const collectEvery = time.Hour
 
 // tend keeps the registry within its limits until ctx ends.
 func (m *Images) tend(ctx context.Context, log *slog.Logger) {
+	if !m.loadDepot(ctx, log) {
+		return
+	}
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
@@ -130,13 +135,48 @@ func (m *Images) tend(ctx context.Context, log *slog.Logger) {
 	}
 }
 
+// depotRetry is how often a depot is asked that was away at the start.
+const depotRetry = 5 * time.Second
+
+// loadDepot asks until it is known what the depot has, and reports whether it is.
+func (m *Images) loadDepot(ctx context.Context, log *slog.Logger) bool {
+	said, waiting := "", false
+	for {
+		err := artifact.LoadDepot(ctx, m.Store)
+		if err == nil {
+			if waiting {
+				log.Info("the images are known again, and can be pushed and deleted")
+			}
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		waiting = true
+		if now := err.Error(); now != said { // once for each reason
+			said = now
+			log.Error("images can be neither pushed nor deleted, and only those on this disk are served", "err", err)
+		}
+		select {
+		case <-time.After(depotRetry):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // collect removes nothing while it is not known what is in use.
 func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
+	inUse := map[digest.Digest]bool{}
+	m.held.mu.Lock() // before the uses: what is held no more is among them. What is held from now on was used within the hour.
+	for ref := range m.held.images {
+		inUse[ref.Digest] = true
+	}
+	m.held.mu.Unlock()
 	uses, err := m.usesByDigest(ctx)
 	if err != nil || m.uses.Load() == nil {
 		return artifact.Pruned{}, err
 	}
-	inUse := map[digest.Digest]bool{}
 	for d := range uses {
 		inUse[d] = true
 	}
@@ -150,14 +190,14 @@ func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.S
 func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	r, err := imageref.Parse(ref)
+	image, err := imageref.Parse(ref)
 	if err != nil {
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %q: %v", ref, err).WithHint("write repository:tag or registry/repository:tag")
 	}
-	local, anywhere := imageref.Unnamed(ref, r)
+	local, anywhere := imageref.Unnamed(ref, image)
 	named := !anywhere
 	var refused error
-	if !named || r.Registry == imageref.BuiltIn {
+	if !named || image.Registry == imageref.BuiltIn {
 		if f, ok := ctx.Value(registryAuthKey{}).(RegistryAuth); ok && f(local.Name(), artifact.ActionPull) != nil {
 			refused = mayNotRead(ref, local)
 		}
@@ -166,8 +206,8 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 	case refused != nil && named:
 		return Pinned{}, refused
 	case refused != nil: // it may mean one of docker.io
-	case !named || r.Registry == imageref.BuiltIn:
-		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
+	case !named || image.Registry == imageref.BuiltIn:
+		res, err := m.resolveOwn(ctx, local)
 		switch {
 		case err == nil:
 			return Pinned{local.Name() + "@" + string(res.Digest), res.Platforms}, nil
@@ -177,32 +217,54 @@ func (m *Images) Resolve(ctx context.Context, ref string) (Pinned, error) {
 			return Pinned{}, nil
 		}
 	}
-	if org, ok := ctx.Value(orgKey{}).(string); ok && !m.direct.Guard.Serves(r.Registry, org) {
+	if org, ok := ctx.Value(orgKey{}).(string); ok && !m.direct.Guard.Serves(image.Registry, org) {
 		if refused != nil {
 			return Pinned{}, refused
 		}
-		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: registry %s is not there for organisation %s", ref, r.Registry, org).
+		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: registry %s is not there for organisation %s", ref, image.Registry, org).
 			WithHint("use another registry, or ask the operator, who lists organisations with the registry's credentials (--registry-config)")
 	}
-	res, err := m.Store.Resolve(ctx, r.String(), artifact.Platform{}, m.upstream(r.Registry)...)
+	res, err := m.Store.Resolve(ctx, image.String(), artifact.Platform{}, m.upstream(image.Registry)...)
 	no, never := errors.AsType[*artifact.RefusedError](err)
 	switch {
 	case err == nil:
-		return Pinned{r.Name() + "@" + string(res.Digest), res.Platforms}, nil
+		return Pinned{image.Name() + "@" + string(res.Digest), res.Platforms}, nil
 	case refused != nil:
 		return Pinned{}, refused
 	case never && m.parent == nil:
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s: %v", ref, no).WithHint("%s", no.Hint())
 	case errors.Is(err, artifact.ErrNotFound), errors.Is(err, artifact.ErrDenied):
-		e := notFound(ref, r.Registry)
+		e := notFound(ref, image.Registry)
 		e.Cause = err
 		return Pinned{}, e
 	case !named:
 		return Pinned{}, skerry.Errorf(skerry.CodeInvalid, "image %s is not in the built-in registry, and %s cannot be reached: %v", ref,
-			r.Registry, err).
+			image.Registry, err).
 			WithHint("push it with `skerry image push %s`, or name the registry that has it", ref)
 	}
 	return Pinned{}, nil
+}
+
+// resolveOwn resolves an image of the built-in registry, and holds it for the request. One that is deleted at that moment is looked for
+// once more: its tag may mean another one by now.
+func (m *Images) resolveOwn(ctx context.Context, local imageref.Ref) (artifact.Resolved, error) {
+	for last := false; ; last = true {
+		res, err := m.Store.Resolve(ctx, local.String(), artifact.Platform{}, m.handler.UpstreamLocal...)
+		if err != nil || m.hold(ctx, imageref.Ref{Registry: local.Registry, Repository: local.Repository}, res.Digest) {
+			return res, err
+		}
+		if last {
+			return artifact.Resolved{}, &artifact.NotFoundError{Ref: local.Familiar(), Where: []string{"this store"}}
+		}
+	}
+}
+
+// imageUse gives what the API shows of the uses of an image.
+func imageUse(u *apps.ImageUse) view.ImageUse {
+	if u == nil {
+		return view.ImageUse{}
+	}
+	return u.ImageUse
 }
 
 func notFound(ref, where string) *skerry.Error {

@@ -33,6 +33,7 @@ test("what a tenant writes is text on every page", async ({ browser }) => {
     "/apps/default/trap?tab=versions",
     "/apps/default/trap?tab=manifest",
     "/volumes",
+    "/images",
     "/map?app=default/trap",
     "/people?tab=audit",
     "/apps/default/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E",

@@ -20,6 +20,7 @@ for (const [name, server, password, paths] of [
       "/instances/ID?tab=logs",
       "/instances/ID?tab=placement",
       "/volumes",
+      "/images",
       "/build",
       "/map?app=default/pair",
       "/clusters",
@@ -39,7 +40,16 @@ for (const [name, server, password, paths] of [
     "site",
     site,
     sitePassword,
-    ["/", "/workers", "/workers/w1", "/workers/w1?tab=runtimes", "/workers/w1?tab=overlay", "/map", "/people"],
+    [
+      "/",
+      "/images",
+      "/workers",
+      "/workers/w1",
+      "/workers/w1?tab=runtimes",
+      "/workers/w1?tab=overlay",
+      "/map",
+      "/people",
+    ],
   ],
 ] as const)
   test(`every page of the ${name} can be used by everybody, in light, in dark and on a small screen`, async ({

@@ -126,3 +126,16 @@ test("reports of benchmarks are opened, looked through and compared", async () =
   await expect(page.getByRole("heading", { name: "Changes" })).toBeVisible();
   await everybody(page, "bench-compare");
 });
+
+test("an image that is in use is not deleted, and the page says what uses it", async () => {
+  await page.getByRole("link", { name: "Images" }).click();
+  await expect(page.getByRole("heading", { name: "Images", level: 1 })).toBeVisible();
+  const row = page.getByRole("row").filter({ hasText: "demo/web" }).first();
+  await expect(row.getByRole("link", { name: "default/pair/buoy" })).toBeVisible();
+  await row.getByRole("button", { name: "Delete demo/web:1" }).press("Enter");
+  await expect(dialog().getByRole("checkbox", { name: "Delete it all the same" })).toBeVisible();
+  await accessible(page);
+  await make("Delete");
+  await expect(page.getByText(/default\/pair\/buoy \(version \d+\) uses it/)).toBeVisible();
+  await expect(row).toBeVisible();
+});

@@ -13,6 +13,7 @@ const Apps = later(() => import("./pages/apps"));
 const AppPage = later(() => import("./pages/app"));
 const Instances = later(() => import("./pages/instances"));
 const Volumes = later(() => import("./pages/volumes"));
+const Images = later(() => import("./pages/images"));
 const Build = later(() => import("./pages/build"));
 const Clusters = later(() => import("./pages/clusters"));
 const ClusterPage = later(() => import("./pages/cluster"));
@@ -55,6 +56,7 @@ export function App() {
             <Route path="instances" element={<Instances />} />
             <Route path="instances/:id" element={<InstancePage />} />
             <Route path="volumes" element={<Volumes />} />
+            <Route path="images" element={<Images />} />
             <Route path="clusters" element={<Clusters />} />
             <Route path="clusters/:name" element={<ClusterPage />} />
             <Route path="workers" element={<Workers />} />

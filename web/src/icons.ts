@@ -16,6 +16,7 @@ export { default as IconLogout } from "@tabler/icons-react/dist/esm/icons/IconLo
 export { default as IconMap2 } from "@tabler/icons-react/dist/esm/icons/IconMap2.mjs";
 export { default as IconMinus } from "@tabler/icons-react/dist/esm/icons/IconMinus.mjs";
 export { default as IconMoonStars } from "@tabler/icons-react/dist/esm/icons/IconMoonStars.mjs";
+export { default as IconPackage } from "@tabler/icons-react/dist/esm/icons/IconPackage.mjs";
 export { default as IconPlugConnectedX } from "@tabler/icons-react/dist/esm/icons/IconPlugConnectedX.mjs";
 export { default as IconPlus } from "@tabler/icons-react/dist/esm/icons/IconPlus.mjs";
 export { default as IconSearch } from "@tabler/icons-react/dist/esm/icons/IconSearch.mjs";

@@ -194,7 +194,10 @@ export class Client {
     if (res.ok) return res;
     let p: Partial<Problem> = {};
     try {
-      p = (await res.json()) as Problem;
+      const said = (await res.json()) as Problem & { errors?: { code: string; message: string }[] };
+      p = said;
+      const registry = path.startsWith("/v2/") ? said.errors?.[0] : undefined; // it has a form of its own
+      if (registry) p = { code: registry.code, detail: registry.message };
     } catch {
       // a proxy's answer
     }

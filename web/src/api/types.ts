@@ -21,6 +21,7 @@ export type PathView = Schemas["PathView"];
 export type Coordinate = Schemas["Coordinate"];
 export type Location = Schemas["Location"];
 export type VolumeView = Schemas["VolumeView"];
+export type ImageView = Schemas["ImageView"];
 export type Explanation = Schemas["Explanation"];
 export type Decision = Schemas["Decision"];
 export type Plan = Schemas["Plan"];

@@ -1,0 +1,430 @@
+package artifact
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact/imageref"
+)
+
+// Depot keeps the images of a registry for whichever process serves it, such as a bucket of S3. Objects are whole or not there. Get gives
+// fs.ErrNotExist for one that is not.
+type Depot interface {
+	Put(ctx context.Context, name string, from io.Reader, size int64) error
+	Get(ctx context.Context, name string, offset int64) (io.ReadCloser, error)
+	Delete(ctx context.Context, name string) error
+	List(ctx context.Context, prefix string, each func(name string, size int64, modified time.Time) error) error
+	String() string
+}
+
+// DepotError says that a registry's depot does not do what a request needs, and why.
+type DepotError struct {
+	Depot string
+	Err   error
+}
+
+func (e *DepotError) Error() string {
+	return fmt.Sprintf("the registry cannot reach where its images are kept, %s: %v", e.Depot, e.Err)
+}
+
+// Unwrap gives the reason.
+func (e *DepotError) Unwrap() error { return e.Err }
+
+// errNotLoaded is the reason before the depot was asked for the first time.
+var errNotLoaded = errors.New("it was not asked yet what is there")
+
+const (
+	depotBlobs    = "blobs/" // blobs/ALGORITHM/HEX
+	depotNames    = "names/" // names/REPOSITORY:TAG and names/REPOSITORY@DIGEST, each a depotName
+	depotParallel = 16       // small objects that are read at a time
+	depotSends    = 4        // blobs that are sent at a time, each with a part in memory
+	maxDepotName  = 64 << 10 // bytes
+)
+
+// depot is a store whose own images lie in a Depot. The blobs on the disk are copies: manifests and configs of all images, and as many
+// layers as the cache has room for. names.json is a copy of the names, which counts while the depot is away.
+//
+//	a push:      blobs, manifest, then names go to the depot, and each is acknowledged when it is there
+//	a deletion:  names go from the depot, then blobs that no name needs
+type depot struct {
+	Depot
+	s      *Store
+	source *Source // of blobs, for the store's own ways of fetching them
+
+	sends  chan struct{}  // taken by who sends a blob
+	naming [64]sync.Mutex // one name is changed by one at a time, by its hash; before Store.mu
+
+	// Guarded by Store.mu.
+	loaded bool
+	why    error // it is not
+	blobs  map[digest.Digest]depotBlob
+	doomed map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
+}
+
+type depotBlob struct {
+	size  int64
+	since time.Time
+}
+
+// depotName is what an object has that stands for a name.
+type depotName struct {
+	name
+	// Sent are layers that a manifest says lie elsewhere, and that the repository has nevertheless.
+	Sent []digest.Digest `json:"sent,omitempty"`
+}
+
+func newDepot(s *Store, to Depot) *depot {
+	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
+		doomed: map[digest.Digest]chan struct{}{}}
+	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
+	return d
+}
+
+func (d *depot) fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &DepotError{d.String(), err}
+}
+
+func blobObject(sum digest.Digest) string {
+	return depotBlobs + sum.Algorithm().String() + "/" + sum.Encoded()
+}
+
+// nameObject gives the object of a name in the index, and the name in the index of an object.
+func (d *depot) nameObject(key string) string {
+	return depotNames + strings.TrimPrefix(key, d.s.o.Local+"/")
+}
+
+func (d *depot) keyOf(object string) (string, error) {
+	ref, err := imageref.Parse(d.s.o.Local + "/" + strings.TrimPrefix(object, depotNames))
+	if err == nil && d.nameObject(key(ref)) != object {
+		err = errors.New("it is written in another way")
+	}
+	if err != nil {
+		return "", fmt.Errorf("object %.300q is not the name of an image: %w", object, err)
+	}
+	return key(ref), nil
+}
+
+func parseDepotName(raw []byte) (n depotName, err error) {
+	if err := json.Unmarshal(raw, &n); err != nil {
+		return depotName{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	for _, sum := range append(slices.Clone(n.Sent), n.Digest) {
+		if _, err := imageref.ParseDigest(sum.String()); err != nil {
+			return depotName{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	return n, nil
+}
+
+// own reports whether the images of a repository lie in the depot.
+func (d *depot) own(ref imageref.Ref) bool { return d != nil && ref.Registry == d.s.o.Local }
+
+// behind gives the sources of a repository's blobs, with the depot first.
+func behind(s *Store, ref imageref.Ref, sources []*Source) []*Source {
+	if !s.depot.own(ref) {
+		return sources
+	}
+	return append([]*Source{s.depot.source}, sources...)
+}
+
+// away says why a name that is not here may be in the depot nevertheless; nil: it is not.
+func (d *depot) away(ref imageref.Ref) error {
+	if !d.own(ref) {
+		return nil
+	}
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if d.loaded {
+		return nil
+	}
+	return d.fail(d.why)
+}
+
+// stored gives the size of a blob that is here or in the depot.
+func stored(s *Store, sum digest.Digest) (int64, bool) {
+	if n, here := s.hasBlob(sum); here || s.depot == nil {
+		return n, here
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return storedLocked(s, sum)
+}
+
+func storedLocked(s *Store, sum digest.Digest) (int64, bool) {
+	if n, here := s.hasBlob(sum); here || s.depot == nil {
+		return n, here
+	}
+	b, there := s.depot.blobs[sum]
+	return b.size, there
+}
+
+// keep has a blob of a repository in the depot, and on the disk at least until then.
+func (d *depot) keep(ctx context.Context, ref imageref.Ref, sum digest.Digest) error {
+	if !d.own(ref) {
+		return nil
+	}
+	store := d.s
+	defer store.pin(sum)()
+	for {
+		store.mu.Lock()
+		_, there := d.blobs[sum]
+		doomed, loaded, why := d.doomed[sum], d.loaded, d.why
+		store.mu.Unlock()
+		switch {
+		case !loaded: // a blob that another process has deleted would count as there
+			return d.fail(why)
+		case there:
+			return nil
+		case doomed == nil:
+			return d.put(ctx, sum)
+		}
+		select {
+		case <-doomed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// put sends a blob that is on the disk. One that the medium has changed is not sent.
+func (d *depot) put(ctx context.Context, sum digest.Digest) error {
+	select {
+	case d.sends <- struct{}{}:
+		defer func() { <-d.sends }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	f, err := os.Open(d.s.blobPath(sum))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := sum.Algorithm().Digester()
+	if err := d.Put(ctx, blobObject(sum), io.TeeReader(f, h.Hash()), st.Size()); err != nil {
+		return d.fail(err)
+	}
+	if h.Digest() != sum {
+		return errors.Join(drop(d.s, f, sum), d.fail(d.Delete(context.WithoutCancel(ctx), blobObject(sum))))
+	}
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.blobs[sum] = depotBlob{st.Size(), d.s.o.Now()}
+	return nil
+}
+
+// copyLocked reports whether a blob on the disk is a copy of one in the depot.
+func (d *depot) copyLocked(sum digest.Digest) bool {
+	_, there := d.blobs[sum]
+	return there
+}
+
+// forget says that a blob is not in the depot, or not what it should be: whoever pushes it next has to send it.
+func (d *depot) forget(sum digest.Digest) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	delete(d.blobs, sum)
+}
+
+// changing has a name changed by one at a time, until the function that it gives is called.
+func (d *depot) changing(key string) func() {
+	h := uint32(2166136261)
+	for _, c := range []byte(key) {
+		h = (h ^ uint32(c)) * 16777619
+	}
+	mu := &d.naming[h%uint32(len(d.naming))]
+	mu.Lock()
+	return mu.Unlock
+}
+
+// putName writes a name. The caller changes it alone.
+func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
+	out := depotName{name: n}
+	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
+	for desc := range d.s.under(repo, slices.Values([]digest.Digest{n.Digest})) {
+		if elsewhere(desc) {
+			out.Sent = append(out.Sent, desc.Digest)
+		}
+	}
+	raw := mustJSON(out)
+	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
+}
+
+// publish gives a name to what a client pushed; in the depot first.
+func publish(ctx context.Context, s *Store, ref imageref.Ref, n name) error {
+	if !s.depot.own(ref) {
+		return s.putName(ref, n)
+	}
+	defer s.depot.changing(key(ref))()
+	s.mu.Lock()
+	old := s.names[key(ref)]
+	s.mu.Unlock()
+	if !old.Pushed || old.Digest != n.Digest {
+		n.Added = s.o.Now().UTC()
+		if err := s.depot.putName(ctx, ref, n); err != nil {
+			return err
+		}
+	}
+	return s.putName(ref, n)
+}
+
+// unpublish takes a name away; from the depot first.
+func unpublish(ctx context.Context, s *Store, ref imageref.Ref) error {
+	if !s.depot.own(ref) {
+		return s.removeName(ref)
+	}
+	if err := s.depot.away(ref); err != nil {
+		return err
+	}
+	defer s.depot.changing(key(ref))()
+	if err := s.depot.Delete(ctx, s.depot.nameObject(key(ref))); err != nil {
+		return s.depot.fail(err)
+	}
+	return s.removeName(ref)
+}
+
+// collected deletes the names from the depot that Collect has removed here, and what only they needed. A name whose deletion fails comes
+// back.
+func (d *depot) collected(ctx context.Context, names map[string]name, blobs []digest.Digest) error {
+	var errs []error
+	for k, n := range names {
+		if err := d.unname(ctx, k, n); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		d.s.mu.Lock()
+		defer d.s.mu.Unlock()
+		return errors.Join(append(errs, d.s.saveNamesLocked())...)
+	}
+	return d.sweep(ctx, blobs)
+}
+
+func (d *depot) unname(ctx context.Context, key string, was name) error {
+	defer d.changing(key)()
+	s := d.s
+	s.mu.Lock()
+	_, again := s.names[key] // it was pushed meanwhile
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := d.fail(d.Delete(ctx, d.nameObject(key)))
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.names[key] = was
+		s.changes++
+	}
+	return err
+}
+
+// sweep deletes those of some blobs from the depot that nothing needs. It deletes nothing while something that it cannot read may need one.
+func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
+	store := d.s
+	store.mu.Lock()
+	if err := d.knownLocked(); err != nil {
+		store.mu.Unlock()
+		return err
+	}
+	live, _ := store.liveLocked(nil)
+	gone := map[digest.Digest]depotBlob{}
+	over := make(chan struct{})
+	for _, sum := range sums {
+		b, there := d.blobs[sum]
+		if !there || live[sum] || !store.asked[sum].IsZero() || d.doomed[sum] != nil {
+			continue
+		}
+		gone[sum] = b
+		d.doomed[sum] = over
+		delete(d.blobs, sum)
+	}
+	store.mu.Unlock()
+	var errs []error
+	for sum, b := range gone {
+		if err := d.Delete(ctx, blobObject(sum)); err != nil {
+			errs = append(errs, d.fail(err))
+			store.mu.Lock()
+			d.blobs[sum] = b // for the next time
+			store.mu.Unlock()
+		}
+	}
+	store.mu.Lock()
+	for sum := range gone {
+		delete(d.doomed, sum)
+	}
+	store.mu.Unlock()
+	close(over)
+	return errors.Join(errs...)
+}
+
+// knownLocked returns an error unless every manifest is here of which the depot has one.
+func (d *depot) knownLocked() error {
+	if !d.loaded {
+		return d.fail(d.why)
+	}
+	for k, n := range d.s.names {
+		if !d.own(repoOf(k)) {
+			continue
+		}
+		for sum := range manifestsUnder(d.s, n.Digest) {
+			if _, there := d.blobs[sum]; there && readable(d.s, sum) != nil {
+				return fmt.Errorf("manifest %s of %s: %w", sum, k, readable(d.s, sum))
+			}
+		}
+	}
+	return nil
+}
+
+func readable(s *Store, sum digest.Digest) error {
+	_, err := s.readManifest(sum)
+	return err
+}
+
+// manifestsUnder gives a manifest and, of an index, all that it names.
+func manifestsUnder(s *Store, top digest.Digest) map[digest.Digest]bool {
+	out := map[digest.Digest]bool{}
+	var walk func(sum digest.Digest)
+	walk = func(sum digest.Digest) {
+		if out[sum] {
+			return
+		}
+		out[sum] = true
+		if m, err := s.readManifest(sum); err == nil && m.index != nil {
+			for _, c := range m.index.Manifests {
+				walk(c.Digest)
+			}
+		}
+	}
+	walk(top)
+	return out
+}
+
+// sweepOld deletes what nothing has needed for a day: what was left by pushes, and by deletions that were cut off.
+func (d *depot) sweepOld(ctx context.Context) error {
+	d.s.mu.Lock()
+	var old []digest.Digest
+	for sum, b := range d.blobs {
+		if d.s.o.Now().Sub(b.since) > unnamed {
+			old = append(old, sum)
+		}
+	}
+	d.s.mu.Unlock()
+	return d.sweep(ctx, old)
+}
