@@ -1,5 +1,7 @@
 package api
 
+import "github.com/danielgtaylor/huma/v2"
+
 // Row is a row of the table of routes, for tests.
 type Row = operation
 
@@ -13,4 +15,19 @@ func ParseWatch(namespace, app, kinds, accept string) error {
 		panic("a watch of nothing")
 	}
 	return err
+}
+
+// ManifestProblems holds a decoded manifest against its schema in the OpenAPI document.
+func (h *Handler) ManifestProblems(v any) (problems []string) {
+	h.OpenAPI() // has the schemas added
+	var result huma.ValidateResult
+	registry := h.api.OpenAPI().Components.Schemas
+	for _, s := range registry.Map() {
+		s.PrecomputeMessages()
+	}
+	huma.Validate(registry, registry.SchemaFromRef(schemasPrefix+manifestSchema), huma.NewPathBuffer([]byte{}, 0), huma.ModeWriteToServer, v, &result)
+	for _, err := range result.Errors {
+		problems = append(problems, err.Error())
+	}
+	return problems
 }

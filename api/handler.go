@@ -73,7 +73,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	}
 	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{},
 		granted: map[string]bool{}}
-	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	registry := huma.NewMapRegistry(schemasPrefix, schemaName)
 	aliasTypes(registry)
 	handler.api = humago.New(handler.mux, huma.Config{
 		OpenAPI: &huma.OpenAPI{OpenAPI: "3.1.0",
@@ -106,8 +106,9 @@ func NewHandler(opt Options) (*Handler, error) {
 	handler.addDashboard()
 	handler.mux.HandleFunc("/", handler.unknown)
 	// Most processes are never asked for the document, and writing it takes a fifth of what their start computes.
-	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(handler.api.OpenAPI(), "", "  ")) })
-	handler.specYAML = sync.OnceValue(func() []byte { return written(handler.api.OpenAPI().YAML()) })
+	document := sync.OnceValue(func() *huma.OpenAPI { addManifestSchemas(registry); return handler.api.OpenAPI() })
+	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(document(), "", "  ")) })
+	handler.specYAML = sync.OnceValue(func() []byte { return written(document().YAML()) })
 	return handler, nil
 }
 
@@ -173,7 +174,7 @@ func (durationText) Schema(huma.Registry) *huma.Schema {
 }
 
 func (manifestText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: "object", AdditionalProperties: true, Description: "The manifest; see /schema/application.json."}
+	return &huma.Schema{Ref: schemasPrefix + manifestSchema}
 }
 
 func (keyNumbers) Schema(huma.Registry) *huma.Schema {

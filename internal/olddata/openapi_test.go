@@ -222,6 +222,17 @@ var corrected = []string{
 	"POST /v1/plan header Content-Type: is gone",
 	"OverlayFacts answered.key: is no longer of type string",
 	"WireGuardFacts answered.key: is no longer of type string",
+	// The body was any object. The server never took one that is no manifest.
+	"POST /v1/apps body: apiVersion has become required",
+	"POST /v1/apps body: kind has become required",
+	"POST /v1/apps body: metadata has become required",
+	"POST /v1/apps body: spec has become required",
+	"POST /v1/apps body: takes no further fields now",
+	"POST /v1/plan body: apiVersion has become required",
+	"POST /v1/plan body: kind has become required",
+	"POST /v1/plan body: metadata has become required",
+	"POST /v1/plan body: spec has become required",
+	"POST /v1/plan body: takes no further fields now",
 }
 
 // TestAPIKeepsItsWord: clients of every version work with this program's API.
