@@ -1,6 +1,11 @@
 package api
 
-import "github.com/danielgtaylor/huma/v2"
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+)
 
 // Row is a row of the table of routes, for tests.
 type Row = operation
@@ -25,9 +30,30 @@ func (h *Handler) ManifestProblems(v any) (problems []string) {
 	for _, s := range registry.Map() {
 		s.PrecomputeMessages()
 	}
-	huma.Validate(registry, registry.SchemaFromRef(schemasPrefix+manifestSchema), huma.NewPathBuffer([]byte{}, 0), huma.ModeWriteToServer, v, &result)
+	huma.Validate(registry, registry.SchemaFromRef(schemasPrefix+manifestSchema), huma.NewPathBuffer([]byte{}, 0), huma.ModeWriteToServer, v,
+		&result)
 	for _, err := range result.Errors {
 		problems = append(problems, err.Error())
 	}
 	return problems
 }
+
+// Undescribed lists the answers that were given and that the OpenAPI document does not list for their operation. The registry speaks
+// another protocol, and what is in no table has no operation.
+func (h *Handler) Undescribed() (out []string) {
+	byID := map[string]*huma.Operation{}
+	for _, o := range h.operations {
+		byID[o.ID] = documented(h, &o)
+	}
+	h.meter.mu.Lock()
+	defer h.meter.mu.Unlock()
+	for k := range h.meter.requests {
+		if k.operation != "registry" && k.operation != "unknown" && byID[k.operation].Responses[strconv.Itoa(k.status)] == nil {
+			out = append(out, fmt.Sprintf("%s: %d", k.operation, k.status))
+		}
+	}
+	return out
+}
+
+// Nothing is the object of operations that ask a scope of nothing.
+const Nothing = objNone

@@ -106,7 +106,12 @@ func NewHandler(opt Options) (*Handler, error) {
 	handler.addDashboard()
 	handler.mux.HandleFunc("/", handler.unknown)
 	// Most processes are never asked for the document, and writing it takes a fifth of what their start computes.
-	document := sync.OnceValue(func() *huma.OpenAPI { addManifestSchemas(registry); return handler.api.OpenAPI() })
+	document := sync.OnceValue(func() *huma.OpenAPI {
+		addManifestSchemas(registry)
+		doc := handler.api.OpenAPI()
+		doc.Components.Responses = failureResponses(registry.Schema(reflect.TypeFor[Problem](), true, ""))
+		return doc
+	})
 	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(document(), "", "  ")) })
 	handler.specYAML = sync.OnceValue(func() []byte { return written(document().YAML()) })
 	return handler, nil

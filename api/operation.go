@@ -87,9 +87,8 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 		defer release()
 		next(ctx)
 	}}
-	if o.Type != "" {
+	if op.Responses = (map[string]*huma.Response{}); o.Type != "" {
 		op.Responses = responsesOf(handler, &o)
-		op.Errors = []int{401, 403, 404}
 	}
 	huma.Register(handler.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callOf(ctx)
@@ -100,6 +99,14 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 		}
 		return out, nil
 	})
+	listFailures(handler, &o, documented(handler, &o), false)
+}
+
+// documented gives what the OpenAPI document has of an operation.
+func documented(h *Handler, o *operation) *huma.Operation {
+	item := h.api.OpenAPI().Paths[o.Path]
+	return map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put,
+		http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[o.Method]
 }
 
 // raw puts a plain handler into the table.
@@ -111,6 +118,7 @@ func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
 	if o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}, {"basic": {}}}
 	}
+	listFailures(h, &o, op, true)
 	h.api.OpenAPI().AddOperation(op)
 	h.mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := callOf(r.Context())

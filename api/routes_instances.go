@@ -144,7 +144,7 @@ func (h *Handler) addInstances() {
 		Tag: "instances",
 		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose " +
 			"binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).",
-		Stream: true, Audit: true, Type: "application/octet-stream"}
+		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()}
 	add(h, op, exec)
 	type forwardIn struct {
 		InstancePath
@@ -152,7 +152,7 @@ func (h *Handler) addInstances() {
 	}
 	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward,
 		Object: objInstance, Tag: "instances", Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).",
-		Stream: true, Audit: true, Type: "application/octet-stream"},
+		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return h.pass(in.ID, "/portforward"), nil
@@ -168,6 +168,11 @@ func (h *Handler) addInstances() {
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil
 		})
+}
+
+// upgraded describes what answers a connection that becomes another protocol's.
+func upgraded() map[string]string {
+	return map[string]string{"101": "The connection speaks the protocol that was asked for."}
 }
 
 // execDetail tells the audit what is run, quoted as a shell would need it.

@@ -4857,7 +4857,143 @@ export interface components {
             version?: string;
         };
     };
-    responses: never;
+    responses: {
+        /** @description The body is missing, or the token of a page is not one of this list. */
+        BadRequest: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It does not fit what is there now. */
+        Conflict: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The user may not do this, or it exceeds a quota. */
+        Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description No space is left; nothing was changed. */
+        Full: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The server failed; its log says why. */
+        Internal: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The request is invalid; problems lists each wrong field. */
+        Invalid: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It does not exist, or the user may not know that it does. */
+        NotFound: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description There were too many requests; try again later. */
+        RateLimited: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body did not arrive in time. */
+        RequestTimeout: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body, or a site's answer, is too large. */
+        TooLarge: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description There is no login, or it has ended. */
+        Unauthorized: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It cannot be answered now; try again. */
+        Unavailable: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description This server, or what runs there, cannot do this. */
+        Unsupported: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body is of a type that is not accepted. */
+        UnsupportedMediaType: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description Only the other tier can answer this. */
+        WrongTier: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -4892,7 +5028,9 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4921,7 +5059,9 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4950,7 +5090,11 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4981,7 +5125,9 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5012,7 +5158,9 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5041,6 +5189,8 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
             /** @description Not ready, and why. */
             503: {
                 headers: {
@@ -5050,7 +5200,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Error */
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5081,7 +5231,9 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5110,7 +5262,9 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5142,7 +5296,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListAccessToken"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5175,7 +5335,20 @@ export interface operations {
                     "application/json": components["schemas"]["NewAccessToken"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5205,7 +5378,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5237,7 +5418,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListAppView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5278,7 +5465,21 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5310,7 +5511,14 @@ export interface operations {
                     "application/json": components["schemas"]["AppView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5345,7 +5553,16 @@ export interface operations {
                     "application/json": components["schemas"]["Deleted"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5377,7 +5594,17 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5412,7 +5639,17 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5448,7 +5685,21 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5484,7 +5735,17 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5521,7 +5782,21 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5554,7 +5829,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListAuditRecord"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5586,7 +5867,13 @@ export interface operations {
                     "application/json": components["schemas"]["AuditReport"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5620,7 +5907,18 @@ export interface operations {
                     "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5648,7 +5946,13 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5682,7 +5986,17 @@ export interface operations {
                     "application/json": components["schemas"]["OIDCBegun"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5711,7 +6025,25 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description Error */
+            /** @description The login has ended; the dashboard goes on with its session. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5744,7 +6076,20 @@ export interface operations {
                     "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5775,7 +6120,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5812,7 +6169,18 @@ export interface operations {
                     "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5845,7 +6213,20 @@ export interface operations {
                     "application/json": components["schemas"]["TOTPSecret"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5878,7 +6259,19 @@ export interface operations {
                     "application/json": components["schemas"]["RecoveryCodes"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5909,7 +6302,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5938,7 +6343,12 @@ export interface operations {
                     "application/json": components["schemas"]["Who"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5967,7 +6377,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListClusterView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5998,7 +6415,15 @@ export interface operations {
                     "application/json": components["schemas"]["ClusterView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6027,7 +6452,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6060,7 +6495,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6093,7 +6541,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6122,7 +6583,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6153,7 +6623,18 @@ export interface operations {
                     "application/json": components["schemas"]["ListWorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6185,7 +6666,18 @@ export interface operations {
                     "application/json": components["schemas"]["WorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6219,7 +6711,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6253,7 +6760,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6285,7 +6807,18 @@ export interface operations {
                     "application/json": components["schemas"]["OverlayView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6319,7 +6852,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6354,7 +6902,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListEvent"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6383,7 +6937,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListGranted"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6412,7 +6973,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6441,7 +7011,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6470,7 +7049,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListImageView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6499,7 +7084,15 @@ export interface operations {
                     "application/json": components["schemas"]["IngressAuthority"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6532,7 +7125,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListInstance"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6563,7 +7162,14 @@ export interface operations {
                     "application/json": components["schemas"]["Instance"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6595,7 +7201,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6625,6 +7240,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The connection speaks the protocol that was asked for. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
             /** @description OK */
             200: {
                 headers: {
@@ -6634,52 +7258,16 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6710,7 +7298,14 @@ export interface operations {
                     "application/json": components["schemas"]["Explanation"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6752,52 +7347,16 @@ export interface operations {
                     "application/x-ndjson": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6828,52 +7387,16 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6908,7 +7431,21 @@ export interface operations {
                     "application/json": components["schemas"]["Migrating"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6932,6 +7469,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The connection speaks the protocol that was asked for. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
             /** @description OK */
             200: {
                 headers: {
@@ -6941,52 +7487,16 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7017,52 +7527,16 @@ export interface operations {
                     "application/json": components["schemas"]["ContainerStats"][] | null;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7091,7 +7565,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListMember"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7122,7 +7602,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7151,7 +7639,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7180,7 +7676,13 @@ export interface operations {
                     "application/json": components["schemas"]["TargetGroup"][] | null;
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7209,7 +7711,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListNamespace"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7242,7 +7750,20 @@ export interface operations {
                     "application/json": components["schemas"]["Namespace"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7271,7 +7792,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7302,7 +7832,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListSecretView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7341,7 +7878,21 @@ export interface operations {
                     "application/json": components["schemas"]["SecretView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7371,7 +7922,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7406,7 +7966,16 @@ export interface operations {
                     "application/json": components["schemas"]["SecretView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7435,7 +8004,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListOrg"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7468,7 +8043,19 @@ export interface operations {
                     "application/json": components["schemas"]["Org"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7497,7 +8084,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7528,7 +8124,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListCertificateView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7564,7 +8167,19 @@ export interface operations {
                     "application/json": components["schemas"]["CertificateView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7594,7 +8209,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7629,7 +8253,19 @@ export interface operations {
                     "application/json": components["schemas"]["Org"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7660,7 +8296,14 @@ export interface operations {
                     "application/json": components["schemas"]["Usage"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7689,7 +8332,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListOrphan"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7719,7 +8368,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7749,7 +8407,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7785,7 +8452,14 @@ export interface operations {
                     "application/json": components["schemas"]["PackageReport"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7819,7 +8493,20 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7852,7 +8539,19 @@ export interface operations {
                     "application/json": components["schemas"]["RebalancePlan"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7881,7 +8580,12 @@ export interface operations {
                     "application/json": components["schemas"]["ListRoleView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7913,7 +8617,15 @@ export interface operations {
                     "application/json": components["schemas"]["ListSnapshot"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7942,7 +8654,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7973,52 +8695,17 @@ export interface operations {
                     "application/zstd": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8055,52 +8742,22 @@ export interface operations {
                     };
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8129,7 +8786,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListJoinToken"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8162,7 +8825,18 @@ export interface operations {
                     "application/json": components["schemas"]["NewJoinToken"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8191,7 +8865,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8220,7 +8902,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListUnadmitted"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8249,7 +8937,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListUser"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8282,7 +8976,19 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8313,7 +9019,14 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8342,7 +9055,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8377,7 +9099,20 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8406,7 +9141,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8435,7 +9178,10 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            /** @description Error */
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8467,7 +9213,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListVolumeView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8502,7 +9254,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8545,52 +9306,18 @@ export interface operations {
                     };
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8629,52 +9356,18 @@ export interface operations {
                     };
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8709,52 +9402,13 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8783,7 +9437,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListWorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8814,7 +9475,15 @@ export interface operations {
                     "application/json": components["schemas"]["WorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8843,7 +9512,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8876,7 +9555,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8909,7 +9601,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8940,7 +9645,15 @@ export interface operations {
                     "application/json": components["schemas"]["OverlayView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8973,7 +9686,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -9004,6 +9731,8 @@ export interface operations {
                     };
                 };
             };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
             /** @description An error in the form of the OCI distribution protocol. */
             "4XX": {
                 headers: {
@@ -9015,7 +9744,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
