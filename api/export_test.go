@@ -15,7 +15,7 @@ func (h *Handler) Operations() []Row { return h.operations }
 
 // ParseWatch checks the query of a watch.
 func ParseWatch(namespace, app, kinds, accept string) error {
-	o, err := parseWatch(&watchIn{Namespace: namespace, App: app, Kinds: kinds, Accept: accept})
+	o, err := parseWatch(&watchIn{Namespace: namespace, App: app, Kinds: kinds, Accept: accept, Encoding: accept})
 	if err == nil && len(o.kinds) == 0 {
 		panic("a watch of nothing")
 	}
@@ -57,3 +57,14 @@ func (h *Handler) Undescribed() (out []string) {
 
 // Nothing is the object of operations that ask a scope of nothing.
 const Nothing = objNone
+
+// PageToken, ReadPageToken and PageOf are the parts of paging.
+func PageToken(list, key string) string                        { return pageToken(list, key) }
+func ReadPageToken(list, token string) (key string, err error) { return readPageToken(list, token) }
+func PageOf[T any](list string, limit int, token string, items []T, key func(*T) string) ([]T, string, error) {
+	out, err := pageOf(list, PageIn{Limit: limit, Continue: token}, items, key)
+	if err != nil {
+		return nil, "", err
+	}
+	return out.Body.Items, out.Body.Continue, nil
+}

@@ -139,7 +139,11 @@ func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[skerry.Problem]() {
 		return "FieldProblem"
 	}
-	return huma.DefaultSchemaNamer(t, hint)
+	name := huma.DefaultSchemaNamer(t, hint)
+	if strings.HasPrefix(t.Name(), "Page[") { // it is what lists without pages have, and one field
+		name = "List" + strings.TrimPrefix(name, "Page")
+	}
+	return name
 }
 
 // aliasTypes tells huma how types of the root package are written.

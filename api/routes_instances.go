@@ -47,6 +47,7 @@ func (h *Handler) pass(id, rest string) *stream {
 
 func (h *Handler) addInstances() {
 	type listIn struct {
+		PageIn
 		Namespace string `query:"namespace" maxLength:"63"`
 		App       string `query:"app" maxLength:"63"`
 		Service   string `query:"service" maxLength:"63"`
@@ -54,14 +55,14 @@ func (h *Handler) addInstances() {
 	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances",
 		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances",
 		Summary: "List the instances."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Instance], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[wire.Instance], error) {
 			list, err := h.opt.Backend.Instances(ctx)
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
-			return seen(list, err, func(i *wire.Instance) bool {
+			return pageSeen("/v1/instances", in.PageIn, list, err, func(i *wire.Instance) bool {
 				k := i.Service
 				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) &&
 					(in.Service == "" || in.Service == k.Service) && see.instance(i)
-			})
+			}, func(i *wire.Instance) string { return string(i.ID) })
 		})
 	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}",
 		Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",

@@ -118,6 +118,9 @@ func failuresOf(o *operation, op *huma.Operation, plain bool) []int {
 	if o.Audit && o.Method != http.MethodGet {
 		out = append(out, http.StatusInsufficientStorage)
 	}
+	if slices.ContainsFunc(op.Parameters, func(p *huma.Param) bool { return p.Name == "continue" }) {
+		out = append(out, http.StatusBadRequest)
+	}
 	if op.RequestBody != nil {
 		out = append(out, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}

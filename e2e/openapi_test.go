@@ -92,6 +92,10 @@ func statusesAreDescribed(t *testing.T, c *api.Client) {
 			listed[o.OperationID] = o.Responses
 		}
 	}
+	// Whoever else was there may have been changed or logged out.
+	if _, err := c.Login(t.Context(), "asker", askerPassword); err != nil {
+		t.Fatalf("log in at %s: %v", c.Server(), err)
+	}
 	metrics, err := c.Metrics(t.Context())
 	if err != nil {
 		t.Fatalf("metrics of %s: %v", c.Server(), err)
