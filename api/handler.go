@@ -76,13 +76,7 @@ func NewHandler(opt Options) (*Handler, error) {
 	registry := huma.NewMapRegistry(schemasPrefix, schemaName)
 	aliasTypes(registry)
 	handler.api = humago.New(handler.mux, huma.Config{
-		OpenAPI: &huma.OpenAPI{OpenAPI: "3.1.0",
-			Info: &huma.Info{Title: "Skerry", Version: apiVersion, Description: "The REST interface of root and cluster.",
-				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
-			Components: &huma.Components{Schemas: registry, SecuritySchemes: map[string]*huma.SecurityScheme{
-				"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token, or the token from a login."},
-				"basic":  {Type: "http", Scheme: "basic", Description: "User name with password or access token; for image registries."},
-			}}},
+		OpenAPI:                      emptyDocument(registry),
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{handler.translate},
@@ -124,9 +118,6 @@ func written(doc []byte, err error) []byte {
 	}
 	return doc
 }
-
-// apiVersion is that of the interface, not of the program.
-const apiVersion = "1"
 
 // OpenAPI gives the document that describes the interface, as JSON.
 func (h *Handler) OpenAPI() []byte { return h.spec() }

@@ -72,7 +72,7 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
 		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: handler.opt.BodyWait, RejectUnknownQueryParameters: true,
 		Description: o.description()}
-	if o.Scope != auth.ScopePublic {
+	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
@@ -102,6 +102,9 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 	listFailures(handler, &o, documented(handler, &o), false)
 }
 
+// noLogin says in the document that an operation needs none; without a word, that would be left open.
+func noLogin() []map[string][]string { return []map[string][]string{} }
+
 // documented gives what the OpenAPI document has of an operation.
 func documented(h *Handler, o *operation) *huma.Operation {
 	item := h.api.OpenAPI().Paths[o.Path]
@@ -115,7 +118,7 @@ func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
 	op := &huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
 		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + ".",
 		Responses:   responsesOf(h, &o)}
-	if o.Scope != auth.ScopePublic {
+	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}, {"basic": {}}}
 	}
 	listFailures(h, &o, op, true)

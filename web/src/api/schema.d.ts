@@ -2775,6 +2775,8 @@ export interface components {
             items: components["schemas"]["AccessToken"][] | null;
         };
         ListAppView: {
+            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            continue?: string;
             items: components["schemas"]["AppView"][] | null;
         };
         ListAuditRecord: {
@@ -2787,15 +2789,21 @@ export interface components {
             items: components["schemas"]["ClusterView"][] | null;
         };
         ListEvent: {
+            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            continue?: string;
             items: components["schemas"]["Event"][] | null;
         };
         ListGranted: {
             items: components["schemas"]["Granted"][] | null;
         };
         ListImageView: {
+            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            continue?: string;
             items: components["schemas"]["ImageView"][] | null;
         };
         ListInstance: {
+            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            continue?: string;
             items: components["schemas"]["Instance"][] | null;
         };
         ListJoinToken: {
@@ -2829,9 +2837,13 @@ export interface components {
             items: components["schemas"]["User"][] | null;
         };
         ListVolumeView: {
+            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            continue?: string;
             items: components["schemas"]["VolumeView"][] | null;
         };
         ListWorkerView: {
+            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            continue?: string;
             items: components["schemas"]["WorkerView"][] | null;
         };
         Location: {
@@ -5400,6 +5412,10 @@ export interface operations {
     "list-apps": {
         parameters: {
             query?: {
+                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
                 /** @description Return only applications in this namespace. */
                 namespace?: string;
             };
@@ -5418,6 +5434,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListAppView"];
                 };
             };
+            400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             422: components["responses"]["Invalid"];
@@ -6886,6 +6903,8 @@ export interface operations {
                 instance?: string;
                 /** @description Return at most this many events, the newest. */
                 limit?: number;
+                /** @description Return the events before those of an earlier answer, which had this token. */
+                continue?: string;
             };
             header?: never;
             path?: never;
@@ -6902,6 +6921,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListEvent"];
                 };
             };
+            400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             422: components["responses"]["Invalid"];
@@ -7033,7 +7053,12 @@ export interface operations {
     };
     "list-images": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -7049,6 +7074,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListImageView"];
                 };
             };
+            400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             422: components["responses"]["Invalid"];
@@ -7106,6 +7132,10 @@ export interface operations {
     "list-instances": {
         parameters: {
             query?: {
+                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
                 namespace?: string;
                 app?: string;
                 service?: string;
@@ -7125,6 +7155,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListInstance"];
                 };
             };
+            400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             422: components["responses"]["Invalid"];
@@ -9195,6 +9226,10 @@ export interface operations {
     "list-volumes": {
         parameters: {
             query?: {
+                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
                 /** @description Return only volumes in this namespace. */
                 namespace?: string;
             };
@@ -9213,6 +9248,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListVolumeView"];
                 };
             };
+            400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             422: components["responses"]["Invalid"];
@@ -9421,7 +9457,12 @@ export interface operations {
     };
     "list-workers": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9437,6 +9478,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListWorkerView"];
                 };
             };
+            400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             421: components["responses"]["WrongTier"];
