@@ -33,13 +33,13 @@ func addManifestSchemas(registry huma.Registry) {
 func manifestPart(name string) string { return manifestSchema + strings.TrimSuffix(name, "Spec") }
 
 // openAPISchema writes a schema in the terms of huma, whose Type holds one name.
-func openAPISchema(s *spec.Schema) *huma.Schema {
-	out := &huma.Schema{Description: s.Description, ReadOnly: s.ReadOnly, Enum: s.Enum, Pattern: s.Pattern, Minimum: s.Minimum,
-		Maximum: s.Maximum, Required: s.Required}
-	if s.Ref != "" {
-		out.Ref = schemasPrefix + manifestPart(strings.TrimPrefix(s.Ref, spec.DefPrefix))
+func openAPISchema(from *spec.Schema) *huma.Schema {
+	out := &huma.Schema{Description: from.Description, ReadOnly: from.ReadOnly, Enum: from.Enum, Pattern: from.Pattern, Minimum: from.Minimum,
+		Maximum: from.Maximum, Required: from.Required}
+	if from.Ref != "" {
+		out.Ref = schemasPrefix + manifestPart(strings.TrimPrefix(from.Ref, spec.DefPrefix))
 	}
-	switch kind := s.Type.(type) {
+	switch kind := from.Type.(type) {
 	case string:
 		out.Type = kind
 	case []string:
@@ -47,16 +47,16 @@ func openAPISchema(s *spec.Schema) *huma.Schema {
 			out.AnyOf = append(out.AnyOf, &huma.Schema{Type: k})
 		}
 	}
-	if s.Items != nil {
-		out.Items = openAPISchema(s.Items)
+	if from.Items != nil {
+		out.Items = openAPISchema(from.Items)
 	}
-	switch more := s.Additional.(type) {
+	switch more := from.Additional.(type) {
 	case bool:
 		out.AdditionalProperties = more
 	case *spec.Schema:
 		out.AdditionalProperties = openAPISchema(more)
 	}
-	for name, p := range s.Properties {
+	for name, p := range from.Properties {
 		if out.Properties == nil {
 			out.Properties = map[string]*huma.Schema{}
 		}

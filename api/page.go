@@ -18,14 +18,14 @@ import (
 // Page is a list, or a part of one. Its pages have a fixed order, so that nothing that stays is told twice or left out.
 type Page[T any] struct {
 	Items    []T    `json:"items"`
-	Continue string `json:"continue,omitempty" doc:"There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere."`
+	Continue string `json:"continue,omitempty" doc:"There is more: the parameter continue of the next request."`
 }
 
 type pageAnswer[T any] struct{ Body Page[T] }
 
 // PageIn asks for a part of a list.
 type PageIn struct {
-	Limit    int    `query:"limit" minimum:"1" maximum:"10000" doc:"Return at most this many items, and a token to continue with if there are more. Default: all."`
+	Limit    int    `query:"limit" minimum:"1" maximum:"10000" doc:"Return at most this many items, and a token if there are more. Default: all."`
 	Continue string `query:"continue" doc:"Return what comes after an earlier answer, which had this token."`
 }
 
@@ -124,13 +124,13 @@ func pageSeen[T any](list string, in PageIn, items []T, err error, may func(*T) 
 }
 
 // pages asks for a list page by page, so that no answer is long. A server of an earlier version gives all at once.
-func pages[T any](ctx context.Context, c *Client, path string, q url.Values) (out []T, err error) {
-	q.Set("limit", strconv.Itoa(pageSize))
+func pages[T any](ctx context.Context, client *Client, path string, query url.Values) (out []T, err error) {
+	query.Set("limit", strconv.Itoa(pageSize))
 	for {
-		page, err := get[Page[T]](ctx, c, path, q)
+		page, err := get[Page[T]](ctx, client, path, query)
 		if err != nil && knowsNoPages(err) {
-			q.Del("limit")
-			page, err = get[Page[T]](ctx, c, path, q)
+			query.Del("limit")
+			page, err = get[Page[T]](ctx, client, path, query)
 		}
 		if err != nil {
 			return nil, err
@@ -139,10 +139,10 @@ func pages[T any](ctx context.Context, c *Client, path string, q url.Values) (ou
 		if page.Continue == "" {
 			return out, nil
 		}
-		if page.Continue == q.Get("continue") {
-			return nil, skerry.Errorf(skerry.CodeInternal, "%s gives the same page again and again", c.Server())
+		if page.Continue == query.Get("continue") {
+			return nil, skerry.Errorf(skerry.CodeInternal, "%s gives the same page again and again", client.Server())
 		}
-		q.Set("continue", page.Continue)
+		query.Set("continue", page.Continue)
 	}
 }
 

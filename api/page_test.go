@@ -141,7 +141,8 @@ func TestClientAndPages(t *testing.T) {
 		if answers[r.URL.RawQuery] == "" {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			fmt.Fprint(w, `{"status":422,"code":"invalid","detail":"the request is not valid","problems":[{"path":"query.limit","message":"unknown field"}]}`)
+			fmt.Fprint(w, `{"status":422,"code":"invalid","detail":"the request is not valid",
+"problems":[{"path":"query.limit","message":"unknown field"}]}`)
 			return
 		}
 		fmt.Fprint(w, answers[r.URL.RawQuery])

@@ -95,27 +95,27 @@ func ownFailures(id string) []int {
 
 // failuresOf lists the statuses of an operation's errors: those that follow from its row and its document, and its own. plain: its handler
 // checks parameters itself, if it has any.
-func failuresOf(o *operation, op *huma.Operation, plain bool) []int {
-	out := append(ownFailures(o.ID), http.StatusTooManyRequests, http.StatusInternalServerError)
-	if o.Scope != auth.ScopePublic {
+func failuresOf(row *operation, op *huma.Operation, plain bool) []int {
+	out := append(ownFailures(row.ID), http.StatusTooManyRequests, http.StatusInternalServerError)
+	if row.Scope != auth.ScopePublic {
 		out = append(out, http.StatusUnauthorized)
 	}
-	if o.Object != objNone {
+	if row.Object != objNone {
 		out = append(out, http.StatusForbidden)
 	}
-	if o.At != "" {
+	if row.At != "" {
 		out = append(out, http.StatusMisdirectedRequest)
 	}
-	if strings.Contains(o.Path, "{") && o.Tag != "grants" { // another word is no grant that does not exist, but invalid
+	if strings.Contains(row.Path, "{") && row.Tag != "grants" { // another word is no grant that does not exist, but invalid
 		out = append(out, http.StatusNotFound)
 	}
 	if !plain {
 		out = append(out, http.StatusUnprocessableEntity)
 	}
-	if !plain && (o.Scope != auth.ScopePublic || o.Method != http.MethodGet) {
+	if !plain && (row.Scope != auth.ScopePublic || row.Method != http.MethodGet) {
 		out = append(out, http.StatusServiceUnavailable)
 	}
-	if o.Audit && o.Method != http.MethodGet {
+	if row.Audit && row.Method != http.MethodGet {
 		out = append(out, http.StatusInsufficientStorage)
 	}
 	if slices.ContainsFunc(op.Parameters, func(p *huma.Param) bool { return p.Name == "continue" }) {

@@ -39,7 +39,8 @@ func statuses(t *testing.T, s *site, tier wire.Tier) {
 	must(t, err)
 	nobody, err := s.client("", "").Login(t.Context(), "nobody", "a long password")
 	must(t, err)
-	_, err = admin.CreateUser(t.Context(), "stranger", "a long password", []auth.Grant{{Role: auth.RoleAdmin, Org: "default", Cluster: auth.Any}})
+	ofOne := []auth.Grant{{Role: auth.RoleAdmin, Org: "default", Cluster: auth.Any}}
+	_, err = admin.CreateUser(t.Context(), "stranger", "a long password", ofOne)
 	must(t, err)
 	stranger, err := s.client("", "").Login(t.Context(), "stranger", "a long password")
 	must(t, err)

@@ -46,7 +46,7 @@ func TestPythonClient(t *testing.T) {
 		}
 		return string(out)
 	}
-	run("-m", "openapi_python_client", "generate", "--path", document, "--meta", "none", "--output-path", "skerry_client")
+	run("-m", "openapi_python_client", "generate", "--path", document, "--meta", "none", "--output-path", "skerryapi")
 	got := run(program)
 	want := `registered default/anvil
 registered default/buoy

@@ -12,7 +12,8 @@ import (
 // namePattern is what CheckName accepts.
 const namePattern = "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$"
 
-// Schema is one JSON Schema; the order of its fields is that of the text. Type is a name or a list of names, Additional a bool or a *Schema.
+// Schema is one JSON Schema; the order of its fields is that of the text. Type is a name or a list of names, Additional a bool or a
+// *Schema.
 type Schema struct {
 	Dialect     string             `json:"$schema,omitempty"`
 	ID          string             `json:"$id,omitempty"`

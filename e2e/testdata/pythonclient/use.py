@@ -3,12 +3,12 @@
 import os
 import ssl
 
-from skerry_client import AuthenticatedClient, Client
-from skerry_client.api.applications import apply_app, list_apps
-from skerry_client.api.instances import list_instances
-from skerry_client.api.login import login
-from skerry_client.models import LoginInBody, Manifest, ManifestApplication, ManifestMetadata, ManifestService
-from skerry_client.models import ManifestApiVersion, ManifestKind, Problem
+from skerryapi import AuthenticatedClient, Client
+from skerryapi.api.applications import apply_app, list_apps
+from skerryapi.api.instances import list_instances
+from skerryapi.api.login import login
+from skerryapi.models import LoginInBody, Manifest, ManifestApplication, ManifestMetadata, ManifestService
+from skerryapi.models import ManifestApiVersion, ManifestKind, Problem
 
 server = os.environ["SKERRY_SERVER"]
 trust = ssl.create_default_context(cafile="ca.pem")
