@@ -93,6 +93,13 @@ func ownFailures(id string) []int {
 	return nil
 }
 
+// otherTier reports whether an operation that both tiers have may be about something of the other one: an application of the root, or a
+// worker that is to join it.
+func otherTier(id string) bool {
+	return slices.Contains([]string{"apply-app", "change-rollout", "delete-app", "deploy-app", "restart-app", "restart-service",
+		"scale-service", "delete-instance", "delete-volume", "create-token"}, id)
+}
+
 // failuresOf lists the statuses of an operation's errors: those that follow from its row and its document, and its own. plain: its handler
 // checks parameters itself, if it has any.
 func failuresOf(row *operation, op *huma.Operation, plain bool) []int {
@@ -103,7 +110,7 @@ func failuresOf(row *operation, op *huma.Operation, plain bool) []int {
 	if row.Object != objNone {
 		out = append(out, http.StatusForbidden)
 	}
-	if row.At != "" {
+	if row.At != "" || otherTier(row.ID) {
 		out = append(out, http.StatusMisdirectedRequest)
 	}
 	if strings.Contains(row.Path, "{") && row.Tag != "grants" { // another word is no grant that does not exist, but invalid

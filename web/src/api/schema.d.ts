@@ -2775,7 +2775,7 @@ export interface components {
             items: components["schemas"]["AccessToken"][] | null;
         };
         ListAppView: {
-            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            /** @description There is more: the parameter continue of the next request. */
             continue?: string;
             items: components["schemas"]["AppView"][] | null;
         };
@@ -2789,7 +2789,7 @@ export interface components {
             items: components["schemas"]["ClusterView"][] | null;
         };
         ListEvent: {
-            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            /** @description There is more: the parameter continue of the next request. */
             continue?: string;
             items: components["schemas"]["Event"][] | null;
         };
@@ -2797,12 +2797,12 @@ export interface components {
             items: components["schemas"]["Granted"][] | null;
         };
         ListImageView: {
-            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            /** @description There is more: the parameter continue of the next request. */
             continue?: string;
             items: components["schemas"]["ImageView"][] | null;
         };
         ListInstance: {
-            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            /** @description There is more: the parameter continue of the next request. */
             continue?: string;
             items: components["schemas"]["Instance"][] | null;
         };
@@ -2837,12 +2837,12 @@ export interface components {
             items: components["schemas"]["User"][] | null;
         };
         ListVolumeView: {
-            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            /** @description There is more: the parameter continue of the next request. */
             continue?: string;
             items: components["schemas"]["VolumeView"][] | null;
         };
         ListWorkerView: {
-            /** @description There is more: the parameter continue of the next request. A token of this list, without a meaning elsewhere. */
+            /** @description There is more: the parameter continue of the next request. */
             continue?: string;
             items: components["schemas"]["WorkerView"][] | null;
         };
@@ -5412,7 +5412,7 @@ export interface operations {
     "list-apps": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                /** @description Return at most this many items, and a token if there are more. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -5490,6 +5490,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -5574,6 +5575,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -5615,6 +5617,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -5660,6 +5663,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -5710,6 +5714,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -5756,6 +5761,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -5807,6 +5813,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -7054,7 +7061,7 @@ export interface operations {
     "list-images": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                /** @description Return at most this many items, and a token if there are more. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -7132,7 +7139,7 @@ export interface operations {
     "list-instances": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                /** @description Return at most this many items, and a token if there are more. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -7236,6 +7243,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -8862,6 +8870,7 @@ export interface operations {
             408: components["responses"]["RequestTimeout"];
             413: components["responses"]["TooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -9226,7 +9235,7 @@ export interface operations {
     "list-volumes": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                /** @description Return at most this many items, and a token if there are more. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -9294,6 +9303,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
@@ -9458,7 +9468,7 @@ export interface operations {
     "list-workers": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token to continue with if there are more. Default: all. */
+                /** @description Return at most this many items, and a token if there are more. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
