@@ -21,7 +21,7 @@ func emptyDocument(registry huma.Registry) *huma.OpenAPI {
 
 // documentTags describes the groups of operations, in the order in which a reader meets them.
 func documentTags() (out []*huma.Tag) {
-	for _, t := range [][2]string{
+	for _, group := range [][2]string{
 		{"login", "Logging in and out, one's own password and one-time codes."},
 		{"access tokens", "Access tokens for programs."},
 		{"users", "Users and their grants."},
@@ -43,7 +43,7 @@ func documentTags() (out []*huma.Tag) {
 		{"dashboard", "The pages in the browser."},
 		{"system", "The server: version, audit, health, and the descriptions of this interface."},
 	} {
-		out = append(out, &huma.Tag{Name: t[0], Description: t[1]})
+		out = append(out, &huma.Tag{Name: group[0], Description: group[1]})
 	}
 	return out
 }
