@@ -30,8 +30,8 @@ func (h *Handler) ManifestProblems(v any) (problems []string) {
 	for _, s := range registry.Map() {
 		s.PrecomputeMessages()
 	}
-	huma.Validate(registry, registry.SchemaFromRef(schemasPrefix+manifestSchema), huma.NewPathBuffer([]byte{}, 0), huma.ModeWriteToServer, v,
-		&result)
+	schema := registry.SchemaFromRef(schemasPrefix + manifestSchema)
+	huma.Validate(registry, schema, huma.NewPathBuffer([]byte{}, 0), huma.ModeWriteToServer, v, &result)
 	for _, err := range result.Errors {
 		problems = append(problems, err.Error())
 	}

@@ -34,8 +34,8 @@ func manifestPart(name string) string { return manifestSchema + strings.TrimSuff
 
 // openAPISchema writes a schema in the terms of huma, whose Type holds one name.
 func openAPISchema(from *spec.Schema) *huma.Schema {
-	out := &huma.Schema{Description: from.Description, ReadOnly: from.ReadOnly, Enum: from.Enum, Pattern: from.Pattern, Minimum: from.Minimum,
-		Maximum: from.Maximum, Required: from.Required}
+	out := &huma.Schema{Description: from.Description, ReadOnly: from.ReadOnly, Enum: from.Enum, Pattern: from.Pattern,
+		Minimum: from.Minimum, Maximum: from.Maximum, Required: from.Required}
 	if from.Ref != "" {
 		out.Ref = schemasPrefix + manifestPart(strings.TrimPrefix(from.Ref, spec.DefPrefix))
 	}

@@ -25,7 +25,7 @@ type pageAnswer[T any] struct{ Body Page[T] }
 
 // PageIn asks for a part of a list.
 type PageIn struct {
-	Limit    int    `query:"limit" minimum:"1" maximum:"10000" doc:"Return at most this many items, and a token if there are more. Default: all."`
+	Limit    int    `query:"limit" minimum:"1" maximum:"10000" doc:"Return at most this many items. Default: all."`
 	Continue string `query:"continue" doc:"Return what comes after an earlier answer, which had this token."`
 }
 

@@ -19,7 +19,8 @@ client = AuthenticatedClient(server, tokens.access, verify_ssl=trust, raise_on_u
 def manifest(name, replicas):
     """Gives a manifest, whose fields have types."""
     service = ManifestService(name="web", image="registry.example/shop:1", replicas=replicas)
-    return Manifest(ManifestApiVersion("skerry/v1"), ManifestKind("Application"), ManifestMetadata(name=name), ManifestApplication(services=[service]))
+    spec = ManifestApplication(services=[service])
+    return Manifest(ManifestApiVersion("skerry/v1"), ManifestKind("Application"), ManifestMetadata(name=name), spec)
 
 
 for name in ["anvil", "buoy", "cleat"]:

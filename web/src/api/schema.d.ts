@@ -5412,7 +5412,7 @@ export interface operations {
     "list-apps": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token if there are more. Default: all. */
+                /** @description Return at most this many items. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -7061,7 +7061,7 @@ export interface operations {
     "list-images": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token if there are more. Default: all. */
+                /** @description Return at most this many items. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -7139,7 +7139,7 @@ export interface operations {
     "list-instances": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token if there are more. Default: all. */
+                /** @description Return at most this many items. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -9235,7 +9235,7 @@ export interface operations {
     "list-volumes": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token if there are more. Default: all. */
+                /** @description Return at most this many items. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
@@ -9468,7 +9468,7 @@ export interface operations {
     "list-workers": {
         parameters: {
             query?: {
-                /** @description Return at most this many items, and a token if there are more. Default: all. */
+                /** @description Return at most this many items. Default: all. */
                 limit?: number;
                 /** @description Return what comes after an earlier answer, which had this token. */
                 continue?: string;
