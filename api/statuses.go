@@ -129,7 +129,8 @@ func failuresOf(row *operation, op *huma.Operation, plain bool) []int {
 		out = append(out, http.StatusBadRequest)
 	}
 	if op.RequestBody != nil {
-		out = append(out, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		out = append(out, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+			http.StatusUnsupportedMediaType)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -100,7 +100,8 @@ func statusesAreDescribed(t *testing.T, c *api.Client) {
 	if err != nil {
 		t.Fatalf("metrics of %s: %v", c.Server(), err)
 	}
-	counted := regexp.MustCompile(`skerry_api_requests_total{operation="([^"]+)",status="(\d+)"}`).FindAllStringSubmatch(string(metrics), -1)
+	count := regexp.MustCompile(`skerry_api_requests_total{operation="([^"]+)",status="(\d+)"}`)
+	counted := count.FindAllStringSubmatch(string(metrics), -1)
 	if len(counted) < 100 {
 		t.Errorf("operations and statuses that %s counted: got %d, want 100 at least", c.Server(), len(counted))
 	}
