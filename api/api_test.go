@@ -89,6 +89,7 @@ func newRootServing(t *testing.T, c parents.APIConfig) *site {
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()
+	t.Cleanup(s.answersAreDescribed)
 	return s
 }
 
@@ -110,7 +111,15 @@ func newCluster(t *testing.T) *site {
 	})
 	s.API = <-ready
 	s.URL = s.API.URL()
+	t.Cleanup(s.answersAreDescribed)
 	return s
+}
+
+// answersAreDescribed holds all answers that a test got against the statuses that the OpenAPI document lists for their operations.
+func (s *site) answersAreDescribed() {
+	if got := s.API.Handler().Undescribed(); len(got) > 0 {
+		s.t.Errorf("answers that the OpenAPI document does not list: got %q, want none", got)
+	}
 }
 
 func (s *site) client(user, password string) *api.Client {

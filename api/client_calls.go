@@ -238,7 +238,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 
 // Apps lists the applications, of one namespace if it is given.
 func (c *Client) Apps(ctx context.Context, namespace string) ([]view.AppView, error) {
-	return list[view.AppView](ctx, c, "/v1/apps", query("namespace", namespace))
+	return pages[view.AppView](ctx, c, "/v1/apps", query("namespace", namespace))
 }
 
 func appPath(k skerry.AppKey) string { return "/v1/apps/" + esc(k.Namespace) + "/" + esc(k.Name) }
@@ -304,7 +304,7 @@ func (c *Client) DeleteOrphan(ctx context.Context, name string) error {
 
 // Volumes lists local volumes, of one namespace if it is given.
 func (c *Client) Volumes(ctx context.Context, namespace string) ([]view.VolumeView, error) {
-	return list[view.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))
+	return pages[view.VolumeView](ctx, c, "/v1/volumes", query("namespace", namespace))
 }
 
 // DeleteVolume deletes the local volumes of a replica, or one that it no longer has.
@@ -346,7 +346,7 @@ type InstanceFilter struct{ Namespace, App, Service string }
 
 // Instances lists instances.
 func (c *Client) Instances(ctx context.Context, f InstanceFilter) ([]wire.Instance, error) {
-	return list[wire.Instance](ctx, c, "/v1/instances", query("namespace", f.Namespace, "app", f.App, "service", f.Service))
+	return pages[wire.Instance](ctx, c, "/v1/instances", query("namespace", f.Namespace, "app", f.App, "service", f.Service))
 }
 
 // FindPackages finds the instances whose images contain a package. q is a query of package sbom; fetch asks the images' registries, too.
@@ -453,7 +453,10 @@ func (c *Client) SetGrant(ctx context.Context, g wire.Grant, given bool) error {
 
 // Workers lists the workers. Only a cluster knows them; a root asks the cluster of ClientOptions.Cluster.
 func (c *Client) Workers(ctx context.Context) ([]view.WorkerView, error) {
-	return list[view.WorkerView](ctx, c, c.workers(), nil)
+	if c.workers() != "/v1/workers" { // the root has a cluster asked, and bounds its answer
+		return list[view.WorkerView](ctx, c, c.workers(), nil)
+	}
+	return pages[view.WorkerView](ctx, c, c.workers(), url.Values{})
 }
 
 // Worker shows a worker.
@@ -544,7 +547,7 @@ func (c *Client) ReleaseMember(ctx context.Context, name string) error {
 
 // Images lists the images of the built-in registry.
 func (c *Client) Images(ctx context.Context) ([]view.ImageView, error) {
-	return list[view.ImageView](ctx, c, "/v1/images", nil)
+	return pages[view.ImageView](ctx, c, "/v1/images", url.Values{})
 }
 
 // Audit lists the newest audit records, oldest first. Limit 0 means 200.

@@ -73,16 +73,10 @@ func NewHandler(opt Options) (*Handler, error) {
 	}
 	handler := &Handler{opt: opt, mux: http.NewServeMux(), limits: newLimits(opt.Limits), meter: newMeter(), byID: map[string]bool{},
 		granted: map[string]bool{}}
-	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	registry := huma.NewMapRegistry(schemasPrefix, schemaName)
 	aliasTypes(registry)
 	handler.api = humago.New(handler.mux, huma.Config{
-		OpenAPI: &huma.OpenAPI{OpenAPI: "3.1.0",
-			Info: &huma.Info{Title: "Skerry", Version: apiVersion, Description: "The REST interface of root and cluster.",
-				License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
-			Components: &huma.Components{Schemas: registry, SecuritySchemes: map[string]*huma.SecurityScheme{
-				"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token, or the token from a login."},
-				"basic":  {Type: "http", Scheme: "basic", Description: "User name with password or access token; for image registries."},
-			}}},
+		OpenAPI:                      emptyDocument(registry),
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true, Transformers: []huma.Transformer{handler.translate},
@@ -106,8 +100,14 @@ func NewHandler(opt Options) (*Handler, error) {
 	handler.addDashboard()
 	handler.mux.HandleFunc("/", handler.unknown)
 	// Most processes are never asked for the document, and writing it takes a fifth of what their start computes.
-	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(handler.api.OpenAPI(), "", "  ")) })
-	handler.specYAML = sync.OnceValue(func() []byte { return written(handler.api.OpenAPI().YAML()) })
+	document := sync.OnceValue(func() *huma.OpenAPI {
+		addManifestSchemas(registry)
+		doc := handler.api.OpenAPI()
+		doc.Components.Responses = failureResponses(registry.Schema(reflect.TypeFor[Problem](), true, ""))
+		return doc
+	})
+	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(document(), "", "  ")) })
+	handler.specYAML = sync.OnceValue(func() []byte { return written(document().YAML()) })
 	return handler, nil
 }
 
@@ -118,9 +118,6 @@ func written(doc []byte, err error) []byte {
 	}
 	return doc
 }
-
-// apiVersion is that of the interface, not of the program.
-const apiVersion = "1"
 
 // OpenAPI gives the document that describes the interface, as JSON.
 func (h *Handler) OpenAPI() []byte { return h.spec() }
@@ -133,7 +130,11 @@ func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[skerry.Problem]() {
 		return "FieldProblem"
 	}
-	return huma.DefaultSchemaNamer(t, hint)
+	name := huma.DefaultSchemaNamer(t, hint)
+	if strings.HasPrefix(t.Name(), "Page[") { // it is what lists without pages have, and one field
+		name = "List" + strings.TrimPrefix(name, "Page")
+	}
+	return name
 }
 
 // aliasTypes tells huma how types of the root package are written.
@@ -173,7 +174,7 @@ func (durationText) Schema(huma.Registry) *huma.Schema {
 }
 
 func (manifestText) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: "object", AdditionalProperties: true, Description: "The manifest; see /schema/application.json."}
+	return &huma.Schema{Ref: schemasPrefix + manifestSchema}
 }
 
 func (keyNumbers) Schema(huma.Registry) *huma.Schema {

@@ -72,7 +72,7 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
 		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: handler.opt.BodyWait, RejectUnknownQueryParameters: true,
 		Description: o.description()}
-	if o.Scope != auth.ScopePublic {
+	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
@@ -87,9 +87,8 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 		defer release()
 		next(ctx)
 	}}
-	if o.Type != "" {
+	if op.Responses = (map[string]*huma.Response{}); o.Type != "" {
 		op.Responses = responsesOf(handler, &o)
-		op.Errors = []int{401, 403, 404}
 	}
 	huma.Register(handler.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callOf(ctx)
@@ -100,6 +99,17 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 		}
 		return out, nil
 	})
+	listFailures(handler, &o, documented(handler, &o), false)
+}
+
+// noLogin says in the document that an operation needs none; without a word, that would be left open.
+func noLogin() []map[string][]string { return []map[string][]string{} }
+
+// documented gives what the OpenAPI document has of an operation.
+func documented(h *Handler, o *operation) *huma.Operation {
+	item := h.api.OpenAPI().Paths[o.Path]
+	return map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put,
+		http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[o.Method]
 }
 
 // raw puts a plain handler into the table.
@@ -108,9 +118,10 @@ func (h *Handler) raw(o operation, pattern string, fn http.Handler) {
 	op := &huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
 		Description: "Scope: " + string(o.Scope) + ", asked of: " + string(o.Object) + ".",
 		Responses:   responsesOf(h, &o)}
-	if o.Scope != auth.ScopePublic {
+	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}, {"basic": {}}}
 	}
+	listFailures(h, &o, op, true)
 	h.api.OpenAPI().AddOperation(op)
 	h.mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := callOf(r.Context())

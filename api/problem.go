@@ -60,13 +60,10 @@ func known(err error) *skerry.Error {
 // problemOf makes a Problem of an error. A bug of ours says nothing of what is inside; the log does.
 func (h *Handler) problemOf(c *call, err error) *Problem {
 	e := known(err)
-	status := e.Code.HTTPStatus()
+	status := statusOf(err, e.Code)
 	if e.Code == skerry.CodeInternal {
 		h.opt.Log.Error("request failed", "request", c.id, "operation", c.operation, "err", err)
 		e = skerry.Errorf(skerry.CodeInternal, "the server failed to answer").WithHint("see the server's log for request %s", c.id)
-	}
-	if errors.As(err, new(errMediaType)) {
-		status = http.StatusUnsupportedMediaType
 	}
 	c.code = e.Code
 	return &Problem{Type: tier.ProblemURN + string(e.Code), Title: tier.Title(e.Code), Status: status, Detail: e.Message, Hint: e.Hint,

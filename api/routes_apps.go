@@ -44,16 +44,17 @@ func (h *Handler) do(ctx context.Context, msg any) (*answer[apps.Applied], error
 
 func (h *Handler) addApps() {
 	type listIn struct {
+		PageIn
 		Namespace string `query:"namespace" maxLength:"63" doc:"Return only applications in this namespace."`
 	}
 	add(h, operation{ID: "list-apps", Method: http.MethodGet, Path: "/v1/apps",
 		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications",
 		Summary: "List the applications."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.AppView], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[view.AppView], error) {
 			list, err := h.opt.Backend.Apps(ctx)
-			return seen(list, err, func(a *view.AppView) bool {
+			return pageSeen("/v1/apps", in.PageIn, list, err, func(a *view.AppView) bool {
 				return (in.Namespace == "" || a.Key.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, a.Org, h.cluster())
-			})
+			}, func(a *view.AppView) string { return a.Key.String() })
 		})
 	h.addApply()
 	h.addRollouts()

@@ -38,10 +38,13 @@ func addClusterWorkers(handler *Handler) {
 		return o
 	}
 	add(handler, of(read, "list-cluster-workers", workers, "List the workers of a cluster that grants workers to the users of the root.", 0),
-		func(ctx context.Context, who *auth.Principal, in *ClusterPath) (*listAnswer[view.WorkerView], error) {
-			var list List[view.WorkerView]
+		func(ctx context.Context, who *auth.Principal, in *ClusterPath) (*pageAnswer[view.WorkerView], error) {
+			var list Page[view.WorkerView]
 			err := handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodGet, "/v1/workers", nil), &list)
-			return listOf(list.Items), err
+			if err != nil {
+				return nil, err
+			}
+			return pageOf("/v1/workers", PageIn{}, list.Items, func(w *view.WorkerView) string { return string(w.Name) })
 		})
 	add(handler, of(read, "get-cluster-worker", workers+"/{worker}",
 		"Show a worker of a cluster that grants workers to the users of the root.", 0),

@@ -47,6 +47,7 @@ func (h *Handler) pass(id, rest string) *stream {
 
 func (h *Handler) addInstances() {
 	type listIn struct {
+		PageIn
 		Namespace string `query:"namespace" maxLength:"63"`
 		App       string `query:"app" maxLength:"63"`
 		Service   string `query:"service" maxLength:"63"`
@@ -54,14 +55,14 @@ func (h *Handler) addInstances() {
 	add(h, operation{ID: "list-instances", Method: http.MethodGet, Path: "/v1/instances",
 		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances",
 		Summary: "List the instances."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Instance], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[wire.Instance], error) {
 			list, err := h.opt.Backend.Instances(ctx)
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
-			return seen(list, err, func(i *wire.Instance) bool {
+			return pageSeen("/v1/instances", in.PageIn, list, err, func(i *wire.Instance) bool {
 				k := i.Service
 				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) &&
 					(in.Service == "" || in.Service == k.Service) && see.instance(i)
-			})
+			}, func(i *wire.Instance) string { return string(i.ID) })
 		})
 	add(h, operation{ID: "get-instance", Method: http.MethodGet, Path: "/v1/instances/{id}",
 		Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
@@ -144,7 +145,7 @@ func (h *Handler) addInstances() {
 		Tag: "instances",
 		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose " +
 			"binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).",
-		Stream: true, Audit: true, Type: "application/octet-stream"}
+		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()}
 	add(h, op, exec)
 	type forwardIn struct {
 		InstancePath
@@ -152,7 +153,7 @@ func (h *Handler) addInstances() {
 	}
 	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward,
 		Object: objInstance, Tag: "instances", Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).",
-		Stream: true, Audit: true, Type: "application/octet-stream"},
+		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return h.pass(in.ID, "/portforward"), nil
@@ -168,6 +169,11 @@ func (h *Handler) addInstances() {
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil
 		})
+}
+
+// upgraded describes what answers a connection that becomes another protocol's.
+func upgraded() map[string]string {
+	return map[string]string{"101": "The connection speaks the protocol that was asked for."}
 }
 
 // execDetail tells the audit what is run, quoted as a shell would need it.

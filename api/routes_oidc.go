@@ -78,7 +78,8 @@ func addOIDC(inner *Handler) {
 			return &answer[auth.Tokens]{t}, err
 		})
 	h.raw(operation{ID: "oidc-callback", Method: http.MethodGet, Path: auth.OIDCCallback, Scope: auth.ScopePublic, Object: objNone,
-		Tag: "login", Summary: "Where the identity provider sends a browser back to.", Type: "text/html", Audit: true},
+		Tag: "login", Summary: "Where the identity provider sends a browser back to.", Type: "text/html", Audit: true,
+		Also: map[string]string{"303": "The login has ended; the dashboard goes on with its session."}},
 		"GET "+auth.OIDCCallback, http.HandlerFunc(h.serve))
 }
 

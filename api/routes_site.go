@@ -141,9 +141,12 @@ type holdRequest struct {
 func (h *Handler) addWorkers() {
 	add(h, operation{ID: "list-workers", Method: http.MethodGet, Path: "/v1/workers", Scope: auth.ScopeWorkersRead, Object: objSite,
 		Tag: "workers", At: wire.TierCluster, Grant: wire.GrantWorkers, Summary: "List the workers."},
-		func(ctx context.Context, _ *auth.Principal, _ *none) (*listAnswer[view.WorkerView], error) {
+		func(ctx context.Context, _ *auth.Principal, in *PageIn) (*pageAnswer[view.WorkerView], error) {
 			list, err := h.opt.Backend.Workers(ctx)
-			return listOf(list), err
+			if err != nil {
+				return nil, err
+			}
+			return pageOf("/v1/workers", *in, list, func(w *view.WorkerView) string { return string(w.Name) })
 		})
 	type WorkerPath struct {
 		Worker string `path:"worker" maxLength:"63"`

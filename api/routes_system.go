@@ -76,11 +76,12 @@ func (h *Handler) addSystem() {
 		})
 	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach,
 		Tag: "images", Summary: "List the images of the built-in registry."},
-		func(ctx context.Context, who *auth.Principal, _ *none) (*listAnswer[view.ImageView], error) {
+		func(ctx context.Context, who *auth.Principal, in *PageIn) (*pageAnswer[view.ImageView], error) {
 			out := []view.ImageView{}
+			byName := func(v *view.ImageView) string { return v.Name + "@" + v.Digest }
 			l, ok := h.opt.Backend.Registry().(ImageLister)
 			if !ok {
-				return listOf(out), nil
+				return pageOf("/v1/images", *in, out, byName)
 			}
 			allowed := h.registryAuth(ctx, who)
 			hidden := hiddenUses(ctx, h, who)
@@ -99,7 +100,7 @@ func (h *Handler) addSystem() {
 				v.KeptFor = slices.DeleteFunc(slices.Clone(v.KeptFor), hidden)
 				out = append(out, v)
 			}
-			return listOf(out), nil
+			return pageOf("/v1/images", *in, out, byName)
 		})
 	type targetsOut struct{ Body []TargetGroup }
 	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead,

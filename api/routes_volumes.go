@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"skerry.dev/skerry/auth"
@@ -12,14 +13,17 @@ import (
 
 func (h *Handler) addVolumes() {
 	type listIn struct {
+		PageIn
 		Namespace string `query:"namespace" maxLength:"63" doc:"Return only volumes in this namespace."`
 	}
 	add(h, operation{ID: "list-volumes", Method: http.MethodGet, Path: "/v1/volumes", Scope: auth.ScopeAppsRead, Object: objEach,
 		Tag: "volumes", Summary: "List the local volumes of replicas, including those kept after their application was deleted."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[view.VolumeView], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[view.VolumeView], error) {
 			list, err := h.opt.Backend.Volumes(ctx)
-			return seen(list, err, func(v *view.VolumeView) bool {
+			return pageSeen("/v1/volumes", in.PageIn, list, err, func(v *view.VolumeView) bool {
 				return (in.Namespace == "" || v.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, v.Org, h.cluster())
+			}, func(v *view.VolumeView) string {
+				return fmt.Sprintf("%s/%s/%s/%010d/%s/%s", v.Namespace, v.App, v.Service, v.Replica, v.Volume, v.Cluster)
 			})
 		})
 	type deleteIn struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -51,17 +52,19 @@ type watchIn struct {
 	App       string `query:"app" maxLength:"63"`
 	Kinds     string `query:"kinds" maxLength:"60" doc:"Comma-separated list of app, instance and event. Default: all."`
 	Accept    string `header:"Accept" maxLength:"500" hidden:"true"` // the document has both types of content
+	Encoding  string `header:"Accept-Encoding" maxLength:"500" hidden:"true"`
 }
 
 // watchOptions are a checked watchIn.
 type watchOptions struct {
 	namespace, app string
 	kinds          []string
-	sse            bool
+	sse, gzip      bool
 }
 
 func parseWatch(in *watchIn) (o watchOptions, err error) {
-	o = watchOptions{namespace: in.Namespace, app: in.App, sse: strings.Contains(in.Accept, "text/event-stream")}
+	o = watchOptions{namespace: in.Namespace, app: in.App, sse: strings.Contains(in.Accept, "text/event-stream"),
+		gzip: acceptsGzip(in.Encoding)}
 	if in.Kinds == "" {
 		o.kinds = []string{WatchApp, WatchInstance, WatchEvent}
 		return o, nil
@@ -88,17 +91,18 @@ func (h *Handler) addEvents() {
 		App       string `query:"app" maxLength:"63"`
 		Instance  string `query:"instance" maxLength:"128"`
 		Limit     int    `query:"limit" minimum:"1" maximum:"10000" default:"200" doc:"Return at most this many events, the newest."`
+		Continue  string `query:"continue" doc:"Return the events before those of an earlier answer, which had this token."`
 	}
 	add(h, operation{ID: "list-events", Method: http.MethodGet, Path: "/v1/events", Scope: auth.ScopeEventsRead, Object: objEach,
 		Tag: "events", Summary: "List events, oldest first."},
-		func(ctx context.Context, who *auth.Principal, in *listIn) (*listAnswer[wire.Event], error) {
+		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[wire.Event], error) {
 			see := h.seer(ctx, who, auth.ScopeEventsRead)
 			all := h.opt.Backend.Journal().List(0, func(e *wire.Event) bool {
 				return (in.Namespace == "" || e.App.Namespace == in.Namespace) && (in.App == "" || e.App.Name == in.App) &&
 					(in.Instance == "" || string(e.Instance) == in.Instance)
 			})
 			all = slices.DeleteFunc(all, func(e wire.Event) bool { return !see.event(&e) })
-			return listOf(all[max(len(all)-in.Limit, 0):]), nil
+			return pageBack("/v1/events", in.Limit, in.Continue, all, func(e *wire.Event) uint64 { return e.Seq })
 		})
 	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
 		Summary: "Stream the current state and then each change, as one JSON object per line or as server-sent events. Events " +
@@ -125,8 +129,9 @@ type watcher struct {
 	who  *auth.Principal
 	apps *seer
 	evs  *seer
-	w    http.ResponseWriter
+	w    io.Writer
 	ctl  *http.ResponseController
+	zip  *zipped // what w compresses with; nil: it does not
 	// told is what the client knows of, so that it hears only of the end of those.
 	toldApps map[skerry.AppKey]bool
 	toldInst map[skerry.InstanceID]bool
@@ -149,6 +154,13 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, who *auth.Princi
 		w.Header().Set("Content-Type", "application/x-ndjson")
 	}
 	w.Header().Set("X-Accel-Buffering", "no")
+	w.Header().Set("Vary", "Accept, Accept-Encoding")
+	if o.gzip {
+		w.Header().Set("Content-Encoding", "gzip")
+		x.zip = newZipped(w)
+		x.w = x.zip.in
+		defer x.zip.close()
+	}
 	if x.list() != nil {
 		return
 	}
@@ -169,7 +181,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, who *auth.Princi
 			err = x.notices(batch)
 		}
 		if err == nil {
-			err = x.ctl.Flush()
+			err = x.flush()
 		}
 		if err != nil {
 			return
@@ -222,6 +234,16 @@ func (x *watcher) list() error {
 	}
 	if err := x.send(WatchMessage{Type: WatchSynced}); err != nil {
 		return err
+	}
+	return x.flush()
+}
+
+// flush sends what was told so far.
+func (x *watcher) flush() error {
+	if x.zip != nil {
+		if err := x.zip.in.Flush(); err != nil {
+			return err
+		}
 	}
 	return x.ctl.Flush()
 }

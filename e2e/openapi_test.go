@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -64,6 +65,51 @@ func TestOpenAPI(t *testing.T) {
 		})
 	}
 	both.Wait()
+	for _, c := range []*api.Client{root, cluster} {
+		statusesAreDescribed(t, c)
+	}
+}
+
+// statusesAreDescribed holds each status that a server has answered with against what its document lists for the operation.
+func statusesAreDescribed(t *testing.T, c *api.Client) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/openapi.json")
+	if err != nil {
+		t.Fatalf("read the document: %v", err)
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			OperationID string
+			Responses   map[string]any
+		}
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatalf("read the document: %v", err)
+	}
+	listed := map[string]map[string]any{}
+	for _, operations := range doc.Paths {
+		for _, o := range operations {
+			listed[o.OperationID] = o.Responses
+		}
+	}
+	// Whoever else was there may have been changed or logged out.
+	if _, err := c.Login(t.Context(), "asker", askerPassword); err != nil {
+		t.Fatalf("log in at %s: %v", c.Server(), err)
+	}
+	metrics, err := c.Metrics(t.Context())
+	if err != nil {
+		t.Fatalf("metrics of %s: %v", c.Server(), err)
+	}
+	count := regexp.MustCompile(`skerry_api_requests_total{operation="([^"]+)",status="(\d+)"}`)
+	counted := count.FindAllStringSubmatch(string(metrics), -1)
+	if len(counted) < 100 {
+		t.Errorf("operations and statuses that %s counted: got %d, want 100 at least", c.Server(), len(counted))
+	}
+	for _, m := range counted {
+		if m[1] != "registry" && m[1] != "unknown" && listed[m[1]][m[2]] == nil {
+			t.Errorf("%s answered %s with status %s, which its document does not list", c.Server(), m[1], m[2])
+		}
+	}
 }
 
 const askerPassword = "a tern over the skerry"

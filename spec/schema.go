@@ -12,34 +12,44 @@ import (
 // namePattern is what CheckName accepts.
 const namePattern = "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$"
 
-// schemaNode is one JSON Schema; the order of its fields is that of the text.
-type schemaNode struct {
-	Schema      string                 `json:"$schema,omitempty"`
-	ID          string                 `json:"$id,omitempty"`
-	Title       string                 `json:"title,omitempty"`
-	Ref         string                 `json:"$ref,omitempty"`
-	Description string                 `json:"description,omitempty"`
-	ReadOnly    bool                   `json:"readOnly,omitempty"`
-	Type        any                    `json:"type,omitempty"`
-	Enum        []any                  `json:"enum,omitempty"`
-	Pattern     string                 `json:"pattern,omitempty"`
-	Minimum     *float64               `json:"minimum,omitempty"`
-	Maximum     *float64               `json:"maximum,omitempty"`
-	Items       *schemaNode            `json:"items,omitempty"`
-	Properties  map[string]*schemaNode `json:"properties,omitempty"`
-	Required    []string               `json:"required,omitempty"`
-	Additional  any                    `json:"additionalProperties,omitempty"`
-	Defs        map[string]*schemaNode `json:"$defs,omitempty"`
+// Schema is one JSON Schema; the order of its fields is that of the text. Type is a name or a list of names, Additional a bool or a
+// *Schema.
+type Schema struct {
+	Dialect     string             `json:"$schema,omitempty"`
+	ID          string             `json:"$id,omitempty"`
+	Title       string             `json:"title,omitempty"`
+	Ref         string             `json:"$ref,omitempty"`
+	Description string             `json:"description,omitempty"`
+	ReadOnly    bool               `json:"readOnly,omitempty"`
+	Type        any                `json:"type,omitempty"`
+	Enum        []any              `json:"enum,omitempty"`
+	Pattern     string             `json:"pattern,omitempty"`
+	Minimum     *float64           `json:"minimum,omitempty"`
+	Maximum     *float64           `json:"maximum,omitempty"`
+	Items       *Schema            `json:"items,omitempty"`
+	Properties  map[string]*Schema `json:"properties,omitempty"`
+	Required    []string           `json:"required,omitempty"`
+	Additional  any                `json:"additionalProperties,omitempty"`
+	Defs        map[string]*Schema `json:"$defs,omitempty"`
 }
 
-// ApplicationSchema gives the JSON Schema (2020-12) of a manifest, made from the types and their tags. Editors that know
-// it complete and check manifests; the server's own checks go further.
-func ApplicationSchema() []byte {
-	g := schemaMaker{defs: map[string]*schemaNode{}}
+// ManifestSchema gives the JSON Schema of a manifest, made from the types and their tags, with the schemas that it refers to in Defs.
+func ManifestSchema() *Schema {
+	g := schemaMaker{defs: map[string]*Schema{}}
 	n := g.object(reflect.TypeFor[Application]())
-	n.Schema, n.ID, n.Title = "https://json-schema.org/draft/2020-12/schema", "https://skerry.dev/schema/application.json",
-		"Skerry application"
 	n.Defs = g.defs
+	return n
+}
+
+// DefPrefix stands before the name of one of Defs where a Ref leads to it.
+const DefPrefix = "#/$defs/"
+
+// ApplicationSchema gives ManifestSchema as text (JSON Schema 2020-12). Editors that know it complete and check manifests; the server's own
+// checks go further.
+func ApplicationSchema() []byte {
+	n := ManifestSchema()
+	n.Dialect, n.ID, n.Title = "https://json-schema.org/draft/2020-12/schema", "https://skerry.dev/schema/application.json",
+		"Skerry application"
 	out, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {
 		panic("schemas always marshal: " + err.Error())
@@ -47,49 +57,49 @@ func ApplicationSchema() []byte {
 	return append(out, '\n')
 }
 
-type schemaMaker struct{ defs map[string]*schemaNode }
+type schemaMaker struct{ defs map[string]*Schema }
 
-func (g *schemaMaker) of(t reflect.Type) *schemaNode {
+func (g *schemaMaker) of(t reflect.Type) *Schema {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch t {
 	case reflect.TypeFor[skerry.Bytes](), reflect.TypeFor[skerry.MilliCPU]():
-		return &schemaNode{Type: []string{"string", "number"}}
+		return &Schema{Type: []string{"string", "number"}}
 	case reflect.TypeFor[PortRef]():
-		return &schemaNode{Type: []string{"string", "integer"}}
+		return &Schema{Type: []string{"string", "integer"}}
 	case reflect.TypeFor[IngressTLS]():
-		return &schemaNode{Type: []string{"string", "boolean"}}
+		return &Schema{Type: []string{"string", "boolean"}}
 	case reflect.TypeFor[OnDisconnect]():
-		return &schemaNode{Type: []string{"string", "object"}}
+		return &Schema{Type: []string{"string", "object"}}
 	case addrType, prefixType:
-		return &schemaNode{Type: "string"}
+		return &Schema{Type: "string"}
 	case reflect.TypeFor[Duration]():
-		return &schemaNode{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^0$`}
+		return &Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^0$`}
 	}
 	switch t.Kind() {
 	case reflect.Struct:
 		if g.defs[t.Name()] == nil {
-			g.defs[t.Name()] = &schemaNode{} // a type that contains itself ends here
+			g.defs[t.Name()] = &Schema{} // a type that contains itself ends here
 			*g.defs[t.Name()] = *g.object(t)
 		}
-		return &schemaNode{Ref: "#/$defs/" + t.Name()}
+		return &Schema{Ref: DefPrefix + t.Name()}
 	case reflect.Slice:
-		return &schemaNode{Type: "array", Items: g.of(t.Elem())}
+		return &Schema{Type: "array", Items: g.of(t.Elem())}
 	case reflect.Map:
-		return &schemaNode{Type: "object", Additional: g.of(t.Elem())}
+		return &Schema{Type: "object", Additional: g.of(t.Elem())}
 	case reflect.String:
-		return &schemaNode{Type: "string"}
+		return &Schema{Type: "string"}
 	case reflect.Bool:
-		return &schemaNode{Type: "boolean"}
+		return &Schema{Type: "boolean"}
 	case reflect.Float32, reflect.Float64:
-		return &schemaNode{Type: "number"}
+		return &Schema{Type: "number"}
 	}
-	return &schemaNode{Type: "integer"}
+	return &Schema{Type: "integer"}
 }
 
-func (g *schemaMaker) object(t reflect.Type) *schemaNode {
-	n := &schemaNode{Type: "object", Properties: map[string]*schemaNode{}, Additional: false}
+func (g *schemaMaker) object(t reflect.Type) *Schema {
+	n := &Schema{Type: "object", Properties: map[string]*Schema{}, Additional: false}
 	for _, f := range manifestFields(t) {
 		s := g.of(f.Type)
 		s.Description = f.Tag.Get("doc")

@@ -26,8 +26,9 @@ const (
 
 // documentNames are names in documents that are right and are not in the code.
 var documentNames = map[string][]string{
-	// Flags of other programs: etcd, npm, rustc, curl, systemctl, runsc, the agent in Python.
+	// Flags of other programs: etcd, npm, rustc, curl, systemctl, runsc, the agent in Python, openapi-python-client.
 	"flag": {"--max-request-bytes", "--max-txn-ops", "--ignore-scripts", "--target", "--cacert", "--json", "--now", "--network", "--cleanup", "--check", "--ignore-missing", "--signature", "--sbom",
+		"--path", "--meta", "--output-path",
 		// of every command, and of every skerry lab
 		"--context", "--namespace", "--help", "--lab"},
 	// Commands that no person calls, and so are not in the reference.

@@ -78,7 +78,9 @@ func (c *contract) operation(at string, old, now map[string]any) {
 			c.add(at+" "+status, "is gone")
 			continue
 		}
-		c.content(at+" "+status, object(r), object(responses[status]), false)
+		was, _ := resolve(c.old, r)
+		is, _ := resolve(c.now, responses[status])
+		c.content(at+" "+status, was, is, false)
 	}
 }
 
@@ -222,6 +224,19 @@ var corrected = []string{
 	"POST /v1/plan header Content-Type: is gone",
 	"OverlayFacts answered.key: is no longer of type string",
 	"WireGuardFacts answered.key: is no longer of type string",
+	// A watch finds nothing missing: it waits for it.
+	"GET /v1/watch 404: is gone",
+	// The body was any object. The server never took one that is no manifest.
+	"POST /v1/apps body: apiVersion has become required",
+	"POST /v1/apps body: kind has become required",
+	"POST /v1/apps body: metadata has become required",
+	"POST /v1/apps body: spec has become required",
+	"POST /v1/apps body: takes no further fields now",
+	"POST /v1/plan body: apiVersion has become required",
+	"POST /v1/plan body: kind has become required",
+	"POST /v1/plan body: metadata has become required",
+	"POST /v1/plan body: spec has become required",
+	"POST /v1/plan body: takes no further fields now",
 }
 
 // TestAPIKeepsItsWord: clients of every version work with this program's API.

@@ -2141,10 +2141,7 @@ export interface components {
             /** Format: int64 */
             generation: number;
             key: components["schemas"]["AppKey"];
-            /** @description The manifest; see /schema/application.json. */
-            manifest?: {
-                [key: string]: unknown;
-            };
+            manifest?: components["schemas"]["Manifest"];
             /**
              * Format: int32
              * @description Overlay network of its services.
@@ -2810,6 +2807,8 @@ export interface components {
             items: components["schemas"]["AccessToken"][] | null;
         };
         ListAppView: {
+            /** @description There is more: the parameter continue of the next request. */
+            continue?: string;
             items: components["schemas"]["AppView"][] | null;
         };
         ListAuditRecord: {
@@ -2822,15 +2821,21 @@ export interface components {
             items: components["schemas"]["ClusterView"][] | null;
         };
         ListEvent: {
+            /** @description There is more: the parameter continue of the next request. */
+            continue?: string;
             items: components["schemas"]["Event"][] | null;
         };
         ListGranted: {
             items: components["schemas"]["Granted"][] | null;
         };
         ListImageView: {
+            /** @description There is more: the parameter continue of the next request. */
+            continue?: string;
             items: components["schemas"]["ImageView"][] | null;
         };
         ListInstance: {
+            /** @description There is more: the parameter continue of the next request. */
+            continue?: string;
             items: components["schemas"]["Instance"][] | null;
         };
         ListJoinToken: {
@@ -2864,9 +2869,13 @@ export interface components {
             items: components["schemas"]["User"][] | null;
         };
         ListVolumeView: {
+            /** @description There is more: the parameter continue of the next request. */
+            continue?: string;
             items: components["schemas"]["VolumeView"][] | null;
         };
         ListWorkerView: {
+            /** @description There is more: the parameter continue of the next request. */
+            continue?: string;
             items: components["schemas"]["WorkerView"][] | null;
         };
         Location: {
@@ -2888,6 +2897,825 @@ export interface components {
             otp?: string;
             password: string;
             user: string;
+        };
+        /** @description A manifest. The server checks more than this schema can express. */
+        Manifest: {
+            /**
+             * @description Version of the format.
+             * @enum {string}
+             */
+            apiVersion: "skerry/v1";
+            /**
+             * @description Kind of the manifest.
+             * @enum {string}
+             */
+            kind: "Application";
+            /** @description Name and labels of the application. */
+            metadata: components["schemas"]["ManifestMetadata"];
+            /** @description The desired state. */
+            spec: components["schemas"]["ManifestApplication"];
+        };
+        ManifestAffinity: {
+            /** @description Labels of the services to match. */
+            labels: {
+                [key: string]: string;
+            };
+            /**
+             * @description Meaning of the same place: worker or area. Default: worker.
+             * @enum {string}
+             */
+            over?: "worker" | "area";
+            /** @description Prefer such a place, but accept another if there is none. */
+            preferred?: boolean;
+        };
+        ManifestApplication: {
+            /** @description Exports to use from other applications. An export of another organisation is not reachable unless it is listed here; within an organisation the export suffices. */
+            imports?: components["schemas"]["ManifestImport"][];
+            /** @description The services; their names are unique within the application. */
+            services: components["schemas"]["ManifestService"][];
+        };
+        ManifestCanary: {
+            /** @description Instances; instead of percent. Default: 1. */
+            count?: number;
+            /** @description Time for which all of them must be ready without a restart. Default: 1m. */
+            for?: string;
+            /** @description Percentage of replicas, rounded up; instead of count. */
+            percent?: number;
+        };
+        ManifestConfigFile: {
+            /** @description Contents of the file; at most 256Ki in total. */
+            content: string;
+            /** @description Permissions in octal. Default: 0444. */
+            mode?: string;
+            /** @description Absolute path in the containers. */
+            path: string;
+        };
+        ManifestContention: {
+            /** @description Share of the machine's resource that an instance takes. */
+            intensity?: components["schemas"]["ManifestShares"];
+            /** @description Slowdown when others take all of the resource: 1 is twice as slow. */
+            sensitivity?: components["schemas"]["ManifestShares"];
+        };
+        ManifestCron: {
+            /**
+             * @description Behaviour when the last run has not ended: allow, forbid (skip) or replace. Default: forbid.
+             * @enum {string}
+             */
+            concurrency?: "allow" | "forbid" | "replace";
+            /** @description Five fields as in crontab, or @hourly and the like; UTC unless CRON_TZ= is given. Only the last of several missed runs is made up for. */
+            schedule: string;
+        };
+        ManifestDeviceRequest: {
+            /** @description Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface). */
+            cdi?: string;
+            /** @description How many of a class. Default: 1. */
+            count?: number;
+            /** @description A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is. */
+            path?: string;
+        };
+        ManifestEgress: {
+            /** @description Networks the service may reach. Default: none. */
+            allow?: components["schemas"]["ManifestEgressRule"][];
+        };
+        ManifestEgressPort: {
+            /** @description Destination port. */
+            port: number;
+            /**
+             * @description Transport protocol. Default: tcp.
+             * @enum {string}
+             */
+            protocol?: "tcp" | "udp" | "sctp";
+        };
+        ManifestEgressRule: {
+            /** @description Network such as 203.0.113.0/24 or 2001:db8::/32. For a single address use /32 or /128. */
+            cidr: string;
+            /** @description Networks within cidr that stay blocked. */
+            except?: string[];
+            /** @description Destination ports. Default: all ports and protocols. */
+            ports?: components["schemas"]["ManifestEgressPort"][];
+        };
+        ManifestEmptyVolume: {
+            /** @description Keep it in memory; it then counts against the memory limit. */
+            memory?: boolean;
+            /** @description Upper limit. Default: 64Mi with memory, else what resources.storage leaves; on the disk it counts as storage of the worker. */
+            size?: string | number;
+        };
+        ManifestExecProbe: {
+            /** @description Program and arguments. */
+            command: string[];
+        };
+        ManifestExport: {
+            /** @description Short name of the service in the other application, which a service of its own with this name overrides; not in applications of another organisation. Default: full names only. */
+            as?: string;
+            /** @description Organisation that the other application belongs to. Default: the application's own. */
+            org?: string;
+            /** @description Application that may reach the service, as NAMESPACE/NAME, or NAMESPACE/* for every application of a namespace. */
+            to: string;
+        };
+        ManifestHTTPProbe: {
+            /** @description Headers to send. */
+            headers?: {
+                [key: string]: string;
+            };
+            /** @description Path. Default: /. */
+            path?: string;
+            /** @description Port inside the instance. */
+            port: number;
+        };
+        ManifestHook: {
+            /** @description A command in the container. */
+            exec?: components["schemas"]["ManifestExecProbe"];
+            /** @description A GET to the instance. After the start it must answer with status 200 to 399. */
+            http?: components["schemas"]["ManifestHTTPProbe"];
+            /** @description Time to wait. */
+            sleep?: string;
+        };
+        ManifestHostEntry: {
+            /** @description Address to which the names lead. */
+            address: string;
+            /** @description Host names, in lower case. */
+            names: string[];
+        };
+        ManifestHostVolume: {
+            /**
+             * @description Network file system that the worker's operator has mounted there, or above. Instances wait where it is not mounted, and write to no disk in its place; and they may move to other workers, which have the same files.
+             * @enum {string}
+             */
+            fileSystem?: "nfs" | "smb" | "ceph" | "glusterfs";
+            /** @description Absolute path on the worker. */
+            path: string;
+        };
+        ManifestHugePages: {
+            /** @description Memory in pages of 1Gi. */
+            "1Gi"?: string | number;
+            /** @description Memory in pages of 2Mi, such as 64Mi. */
+            "2Mi"?: string | number;
+        };
+        ManifestIOLimits: {
+            /** @description Read limit in bytes per second. */
+            readBps?: string | number;
+            /** @description Reads per second. */
+            readIops?: number;
+            /** @description Relative share of the disk under contention; 100 is the default share. Few kernels support it. */
+            weight?: number;
+            /** @description Write limit in bytes per second. With cgroup v1, only direct writes (O_DIRECT, or to a device) count. */
+            writeBps?: string | number;
+            /** @description Writes per second. */
+            writeIops?: number;
+        };
+        ManifestImport: {
+            /** @description Application whose exports are used, as NAMESPACE/NAME, or NAMESPACE/* for every application of a namespace. */
+            from: string;
+            /** @description Organisation that it belongs to. */
+            org: string;
+        };
+        ManifestIngress: {
+            /** @description Alias of the service to which clients come. Default: the service alone. */
+            alias?: string;
+            /** @description Host name that requests ask for, or *.DOMAIN for every name one label below DOMAIN. With protocol tcp, the name in the TLS handshake (SNI). Default: any. */
+            host?: string;
+            /** @description Port on the workers. Default: 80, or 443 with tls. Required for protocol tcp. */
+            listen?: number;
+            /** @description Path prefix, matched by whole segments; the longest match wins. Default: /. Not allowed for protocol tcp. */
+            path?: string;
+            /**
+             * @description How an instance is chosen. Default: closest, as seen from the worker that the client reached.
+             * @enum {string}
+             */
+            policy?: "round-robin" | "closest" | "least-loaded";
+            /** @description Target port of the service, by name or number. */
+            port: string | number;
+            /**
+             * @description http or tcp. Default: http.
+             * @enum {string}
+             */
+            protocol?: "http" | "tcp";
+            /** @description Send the client's address at the start of each connection (PROXY protocol version 2). Only for protocol tcp. */
+            proxyProtocol?: boolean;
+            /** @description off, self for a certificate from the site's own authority, acme for one that the site orders for the host from a public authority, or the name of an uploaded certificate. Default: off. With protocol tcp and off, TLS is passed through unchanged. */
+            tls?: string | boolean;
+        };
+        ManifestJob: {
+            /** @description Failed instances after which the job counts as failed; the next instance waits for 10 s, doubled after each further failure, up to 6 min. Default: 6. */
+            backoffLimit?: number;
+            /** @description Instances that must end with status 0. Default: 1. */
+            completions?: number;
+            /** @description Expected duration of one instance. Default: that of earlier runs, else nothing. */
+            estimate?: string;
+            /** @description Time from the start of a run by which it must be done. Runs with the least slack are placed first; one that cannot be done in time fails at once with the reason. */
+            finishBefore?: string;
+            /** @description Instances that run at the same time. Default: 1. */
+            parallelism?: number;
+            /** @description How long ended instances are shown. Default: 1h. */
+            ttl?: string;
+        };
+        ManifestLimits: {
+            /** @description Most cores it may use; at least cpu. */
+            cpu?: string | number;
+            /** @description Memory above which it is killed; at least memory, which the kernel avoids reclaiming (memory.low). */
+            memory?: string | number;
+        };
+        ManifestLink: {
+            /** @description Bytes per second that an instance sends to it. The sum of all links is reserved on the worker, as a part of resources.bandwidthOut if that is set. */
+            bandwidth?: string | number;
+            /** @description Maximum time for finding a place within this link's limits (Schema 1: convergence_time). The shortest of these and of placement counts. Default: that of placement. */
+            convergenceTime?: string;
+            /** @description Longest great-circle distance to an instance of it, in kilometres (Schema 1: threshold). */
+            maxDistance?: number;
+            /** @description Longest round trip to an instance of it (Schema 1: latency). */
+            maxLatency?: string;
+            /** @description How soon a violation of this link's limits leads to a new placement (Schema 1: rigidness). Default: that of placement. */
+            rigidness?: number;
+            /** @description Name of the other service. */
+            service: string;
+        };
+        ManifestLocalVolume: {
+            /**
+             * @description Fate of the data when the application is deleted, or the service no longer has local volumes: keep (until skerry delete volume) or delete. All local volumes of a service must agree. Default: keep.
+             * @enum {string}
+             */
+            reclaim?: "keep" | "delete";
+            /** @description Upper limit; it counts as storage of the worker. It may grow: the volume does with its next instance. A smaller one than it has is rejected. Default: what resources.storage of the main container leaves. */
+            size?: string | number;
+        };
+        ManifestLocation: {
+            /** @description Latitude in degrees, north positive. */
+            lat: number;
+            /** @description Longitude in degrees, east positive. */
+            lon: number;
+        };
+        ManifestLog: {
+            /** @description Size after which the log is rotated; one old file is kept. Default: 10Mi. */
+            maxSize?: string | number;
+        };
+        ManifestMachine: {
+            /** @description Size of its disk, at least that of the image's. Its changes end with the instance. Default: the image's. */
+            disk?: string | number;
+            /**
+             * @description durable: flushed data is on stable storage. relaxed: it is lost when the worker loses power, in exchange for speed. Default: durable.
+             * @enum {string}
+             */
+            durability?: "durable" | "relaxed";
+            /** @description Public keys that may log in as the image's first user. */
+            sshKeys?: string[];
+            /** @description User data for cloud-init (data source NoCloud), beginning with #cloud-config or #!. Hostname, network, environment (/etc/skerry/environment) and config files are added. */
+            userData?: string;
+        };
+        ManifestMetadata: {
+            /** @description What the application is, in a few words for people; at most 1,000 bytes. */
+            description?: string;
+            /** @description Labels for selection; they have no meaning to Skerry. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Name, unique within the namespace; a DNS label. */
+            name: string;
+            /** @description Namespace, which belongs to one organisation. Default: default. */
+            namespace?: string;
+        };
+        ManifestMetrics: {
+            /** @description Path. Default: /metrics. */
+            path?: string;
+            /** @description Port inside the instance. */
+            port: number;
+        };
+        ManifestMigration: {
+            /**
+             * @description restart (another one starts, and then this one ends) or checkpoint (CRIU moves its memory and files along; it serves nobody meanwhile, its connections are closed, and it stays if that does not work). If its worker's machine dies, its memory is lost in either case. Default: restart.
+             * @enum {string}
+             */
+            mode?: "restart" | "checkpoint";
+        };
+        ManifestMount: {
+            /** @description Absolute path in the container. */
+            path: string;
+            /** @description Refuse writes. */
+            readOnly?: boolean;
+            /** @description File or directory of the volume that is mounted in place of its root, such as data/web. A directory that is missing in an empty or local volume is made. Links that lead out of the volume are refused. */
+            subPath?: string;
+            /** @description Name of the volume. */
+            volume: string;
+        };
+        ManifestPlacement: {
+            /** @description Services to run next to. */
+            affinity?: components["schemas"]["ManifestAffinity"][];
+            /** @description Services to keep apart from. */
+            antiAffinity?: components["schemas"]["ManifestAffinity"][];
+            /** @description Architectures that it may run on: amd64, arm64, riscv64, arm. Default: those that its images are built for. */
+            arch?: string[];
+            /** @description Name of the area that the worker must be in (Schema 1: area). */
+            area?: string;
+            /** @description The only cluster that may run it. */
+            cluster?: string;
+            /** @description Clusters that may run it. Default: all. */
+            clusters?: string[];
+            /** @description How much it loads shared resources and how much it suffers when they are loaded. Default: learned from its use. */
+            contention?: components["schemas"]["ManifestContention"];
+            /** @description Maximum time for finding a place (Schema 1: convergence_time); after that the reasons are reported and the search continues more slowly. Default: 30s. */
+            convergenceTime?: string;
+            /** @description Devices that the worker must offer. */
+            devices?: string[];
+            /** @description Labels that the worker must have. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Point near which instances must run (Schema 1: location). */
+            location?: components["schemas"]["ManifestLocation"];
+            /** @description Longest great-circle distance to location, in kilometres (Schema 1: threshold). */
+            maxDistance?: number;
+            /** @description Longest round trip to every user with an address that sets none of its own (Schema 1: latency). */
+            maxLatency?: string;
+            /** @description Scheduling policy of the cluster: rom, ldp, spread, pack, contention, energy, first-fit, best-fit, worst-fit, or plugin/NAME for a plugin of the site. Default: ldp when a link or a user has limits, else rom. A limit of a link to it binds a service with rom, too. */
+            policy?: string;
+            /** @description When there is no room, instances of lower priority are moved or ended to make some. Default: 0. */
+            priority?: number;
+            /** @description How soon a violated SLA leads to a new placement: 0 never, 1 at once (Schema 1: rigidness). Default: 0.5. */
+            rigidness?: number;
+            /** @description Taints of workers that it tolerates. */
+            tolerations?: components["schemas"]["ManifestToleration"][];
+            /** @description Users or devices that the service must be near to (service-to-user constraints). */
+            users?: components["schemas"]["ManifestUser"][];
+            /** @description The only worker that may run it. */
+            worker?: string;
+        };
+        ManifestPort: {
+            /** @description The only IPv4 address of the worker at which hostPort listens. Default: all. */
+            hostAddress?: string;
+            /** @description Port of the worker that forwards here; -1 lets the worker choose. */
+            hostPort?: number;
+            /** @description Name, unique within the service. Default: protocol and number. */
+            name?: string;
+            /** @description Port inside the instance. */
+            port: number;
+            /**
+             * @description Transport protocol; any for a service that uses several. The worker's ports carry only tcp and udp. Default: tcp.
+             * @enum {string}
+             */
+            protocol?: "tcp" | "udp" | "sctp" | "any";
+            /** @description Another port at which the instance, and the service by its addresses, is reached by others, such as 80 where the program listens at 8080. Both ports work. Only for tcp and udp. */
+            servicePort?: number;
+        };
+        ManifestProbe: {
+            /** @description A command in the main container that must end with status 0. */
+            exec?: components["schemas"]["ManifestExecProbe"];
+            /** @description Failures in a row that count as failed. Default: 3, and 30 for startup. */
+            failures?: number;
+            /** @description A GET that must answer with status 200 to 399. */
+            http?: components["schemas"]["ManifestHTTPProbe"];
+            /** @description Time before the first try. Default: 0s. */
+            initialDelay?: string;
+            /** @description Time between tries. Default: 10s, and 1s for startup. */
+            interval?: string;
+            /** @description Successes in a row that count as passed. Default: 1. */
+            successes?: number;
+            /** @description A TCP connection that must be accepted. */
+            tcp?: components["schemas"]["ManifestTCPProbe"];
+            /** @description Time for one try. Default: 1s. */
+            timeout?: string;
+        };
+        ManifestProbes: {
+            /** @description When it fails for good the container is restarted. */
+            liveness?: components["schemas"]["ManifestProbe"];
+            /** @description While it fails the instance gets no traffic. Default: ready as soon as it runs. */
+            readiness?: components["schemas"]["ManifestProbe"];
+            /** @description The other two wait until it succeeds; when it fails for good the container is restarted. */
+            startup?: components["schemas"]["ManifestProbe"];
+        };
+        ManifestResources: {
+            /** @description Bytes per second towards the instance (Schema 1: bandwidth_in). */
+            bandwidthIn?: string | number;
+            /** @description Bytes per second from the instance (Schema 1: bandwidth_out). */
+            bandwidthOut?: string | number;
+            /** @description Cores, such as 0.5, or 500m (Schema 1: vcpus). */
+            cpu?: string | number;
+            /** @description Processors reserved for the instance: whole cores first, close to each other. If cpu is not set, it is the same number. */
+            exclusiveCPUs?: number;
+            /** @description Graphics processors (Schema 1: vgpus). A container is handed in as many devices of the class that its worker has for them (--gpu-class), if it has one; else devices gives it the hardware. */
+            gpus?: number;
+            /** @description Huge pages the instance may use in addition to memory, out of those reserved on the worker's machine. */
+            hugePages?: components["schemas"]["ManifestHugePages"];
+            /** @description Limits for the worker's disk. A worker whose kernel lacks the I/O controller refuses the instance. */
+            io?: components["schemas"]["ManifestIOLimits"];
+            /** @description Upper limits of cpu and memory, usable while others leave resources idle. cpu and memory themselves are guaranteed and counted. Default: cpu and memory. */
+            limits?: components["schemas"]["ManifestLimits"];
+            /** @description Memory, such as 64Mi (Schema 1: memory). */
+            memory?: string | number;
+            /** @description Processes and threads; a limit only. Default: 512. */
+            pids?: number;
+            /** @description Local storage for a container's writable layer, a machine's disk, and volumes without a size. An instance that exceeds it is ended. For a native process only volumes are measured. Default: 4Gi, or no limit at level privileged; for a machine at least machine.disk. */
+            storage?: string | number;
+            /** @description Tensor processors (Schema 1: vtpus). Handed in like graphics processors (--tpu-class). */
+            tpus?: number;
+        };
+        ManifestRestart: {
+            /** @description Wait before the first restart; it doubles each time. Default: 500ms. */
+            backoff?: string;
+            /** @description Restarts in window after which the instance has failed and is placed again. Default: 5. */
+            maxAttempts?: number;
+            /** @description Longest wait. Default: 1m. */
+            maxBackoff?: string;
+            /**
+             * @description always, onFailure or never. Default: always, and never for jobs, where job.backoffLimit counts the failures.
+             * @enum {string}
+             */
+            policy?: "always" | "onFailure" | "never";
+            /** @description Time in which restarts are counted. Default: 10m. */
+            window?: string;
+        };
+        ManifestScale: {
+            /** @description Time for which fewer instances must have been needed before the number decreases. Default: 5m, at most 24h. */
+            down?: string;
+            /** @description Maximum number of instances. */
+            max: number;
+            /** @description Minimum number of instances; 0 for a service with an ingress, which holds requests until an instance has started. Default: 1. */
+            min?: number;
+            /** @description Target load of an instance. With runtime auto and without cpu, more instances also start near the runtime's saturation point. Default: {cpu: 0.7}. */
+            target?: components["schemas"]["ManifestScaleTarget"];
+            /** @description Time for which more instances must have been needed before the number increases. Default: 0s, at most 1h. */
+            up?: string;
+        };
+        ManifestScaleTarget: {
+            /** @description Share of resources.cpu in use, averaged over the instances. */
+            cpu?: number;
+            /** @description Mean time that requests take at ingresses. At least 1ms. */
+            latency?: string;
+            /** @description Requests in flight at ingresses, per instance. */
+            queue?: number;
+            /** @description Requests, or TCP connections, per second and instance that arrive through ingresses. */
+            requests?: number;
+        };
+        ManifestSecretUse: {
+            /** @description Set by Skerry: the version that instances have, with a unique suffix. */
+            current?: string;
+            /** @description Permissions of the files in octal; they belong to the container's user. Default: 0400. */
+            mode?: string;
+            /** @description Name of a secret of the application's namespace. */
+            name: string;
+            /** @description Directory in which its files appear, in memory. Default: /run/secrets/NAME. */
+            path?: string;
+            /** @description The version to use. Default: the newest; rotating the secret then updates the service. */
+            version?: number;
+        };
+        ManifestSecurity: {
+            /** @description Capabilities beyond the default ones, such as NET_BIND_SERVICE. */
+            addCaps?: string[];
+            /** @description Default capabilities to drop, or ALL. */
+            dropCaps?: string[];
+            /** @description Let set-user-ID programs gain privileges. */
+            newPrivileges?: boolean;
+            /** @description All capabilities and devices; a cluster's admission policy may refuse it. */
+            privileged?: boolean;
+            /** @description Refuse writes to the image's file system. */
+            readOnlyRoot?: boolean;
+            /**
+             * @description System call filter: default or unconfined. Default: default, which admits 32-bit calls only if the image has a loader for such programs.
+             * @enum {string}
+             */
+            seccomp?: "default" | "unconfined";
+        };
+        ManifestService: {
+            /** @description Service addresses chosen from 10.30.0.0/16, or their IPv6 addresses in fd30:5ce7::/96, unique within the application. Default: assigned. */
+            addresses?: components["schemas"]["ManifestServiceAddresses"];
+            /** @description Further names of the service within its application. Several services may have the same one: it then leads to the instances of all of them, such as of two versions or of replicas that differ. Changing them restarts nothing. */
+            aliases?: string[];
+            /** @description Arguments, instead of the image's. A unikernel gets them as its command line, with $(NAME) for a variable of its environment, or of its network: NET_IPV4, NET_IPV4_CIDR and NET_IPV4_GATEWAY, the same with IPV6, NET_MAC, NET_MTU, NET_DNS. */
+            args?: string[];
+            /** @description Program and first arguments, instead of the image's entry point. */
+            command?: string[];
+            /** @description Files that appear in every container of an instance. */
+            config?: components["schemas"]["ManifestConfigFile"][];
+            /** @description Schedule of a cron service. */
+            cron?: components["schemas"]["ManifestCron"];
+            /** @description What the service is, in a few words for people; at most 1,000 bytes. Changing it restarts nothing. */
+            description?: string;
+            /** @description Devices of the worker that the main container has for itself. Only containers (runtime oci) have them. */
+            devices?: components["schemas"]["ManifestDeviceRequest"][];
+            /** @description Where instances may go outside the overlay. Other services, by their names and addresses in the overlay, and the resolver are not outside. A site may bound it by organisation. Default: what the site's policy says of the organisation, else the internet and the site's network. What the worker closes (its own services, link-local and metadata addresses, --closed-networks) stays closed. */
+            egress?: components["schemas"]["ManifestEgress"];
+            /** @description Environment variables. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Variables with what is known when an instance starts, by name: instance (its ID), ordinal, service, app, namespace, worker (the name), address (its own, IPv4 first), addresses (all of its own, separated by commas) or hostAddress (its worker's, where host ports are reached). $(NAME) in command, args and the values of env is replaced by the value of NAME. */
+            envFields?: {
+                [key: string]: string;
+            };
+            /** @description Variables with the content of a file of one of the service's secrets, as SECRET/FILE. $(NAME) is replaced as with envFields. A variable is less well kept than a file: the container's configuration on its worker has it, every process that the program starts inherits it, and many programs print their environment when they fail. In an argument, every user of the worker can read it, and as a variable of a machine (runtime vm), every user of that machine. */
+            envSecrets?: {
+                [key: string]: string;
+            };
+            /** @description Requests per second that one instance must handle. runtime auto then chooses the cheapest that is known to stay clear of its saturation point at that rate with resources.cpu, else the one with the most headroom. Needs ports and resources.cpu. */
+            expectedRate?: number;
+            /** @description Other applications that may reach the service. Default: none. */
+            export?: components["schemas"]["ManifestExport"][];
+            /** @description Further lines of its hosts file. They precede names of services. */
+            extraHosts?: components["schemas"]["ManifestHostEntry"][];
+            /** @description Name that the containers of an instance have for themselves; it may have dots. Others do not find them by it. Default: the instance's ID. */
+            hostname?: string;
+            /** @description Image reference, as registry/repository:tag or with @sha256:digest. For runtime native it may be left out: the command is then found on the host. */
+            image?: string;
+            /** @description How clients outside reach the service through the workers. Default: not at all. */
+            ingress?: components["schemas"]["ManifestIngress"][];
+            /** @description Containers that run one after another, to completion, before the main one starts. */
+            init?: components["schemas"]["ManifestSideContainer"][];
+            /**
+             * @description Isolation of the service from others on its worker: shared (namespaces and filters), sandboxed (a kernel or machine in user space stands between it and the host's kernel) or hardware (a virtual machine). Default: shared.
+             * @enum {string}
+             */
+            isolation?: "shared" | "sandboxed" | "hardware";
+            /** @description Completions of a job or of each run of a cron service. */
+            job?: components["schemas"]["ManifestJob"];
+            /** @description Labels for selection. */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Time within which the service itself must answer 99 of 100 requests, not counting the network. runtime auto then keeps a larger distance from a runtime's saturation point. From 1ms to 1h; needs ports and resources.cpu. */
+            latencyObjective?: string;
+            /** @description Services of this application that this one talks to; their service addresses, or without the overlay the endpoints of their ready instances, are kept up to date in the file named by SKERRY_ENDPOINTS. */
+            links?: components["schemas"]["ManifestLink"][];
+            /** @description How much of the output to keep. */
+            logs?: components["schemas"]["ManifestLog"];
+            /** @description Configuration of a machine of runtime vm. */
+            machine?: components["schemas"]["ManifestMachine"];
+            /** @description Where the service offers Prometheus metrics. */
+            metrics?: components["schemas"]["ManifestMetrics"];
+            /** @description How an instance is moved to another worker. */
+            migration?: components["schemas"]["ManifestMigration"];
+            /**
+             * @description How many instances run and for how long. Default: service.
+             * @enum {string}
+             */
+            mode?: "service" | "job" | "cron" | "perWorker";
+            /** @description Where the volumes appear. */
+            mounts?: components["schemas"]["ManifestMount"][];
+            /** @description Name, unique within the application; a DNS label. */
+            name: string;
+            /** @description What its application needs of agents. The server fills it in. */
+            readonly needs?: string[];
+            /** @description Behaviour of an instance when its worker is cut off: run (a second copy may run elsewhere meanwhile), or {stopAfter: 30s} (it stops after that time, and none starts elsewhere before). The same applies at a site without its root, because the root may start it at another. Default: run. */
+            onDisconnect?: string | Record<string, never>;
+            /**
+             * @description Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A healthy copy is never restarted for that. Default: keep-replacement.
+             * @enum {string}
+             */
+            onReconnect?: "keep-replacement" | "keep-original" | "keep-best";
+            /** @description Digest of each of its images, resolved when it was applied. It is part of the version. The server fills it in and ignores the manifest's value. */
+            readonly pinned?: {
+                [key: string]: string;
+            };
+            /** @description Where instances may run, and how hard to look for a place. */
+            placement?: components["schemas"]["ManifestPlacement"];
+            /** @description Platforms that all of its images are built for, such as linux/arm64, if their registry could be asked. The server fills it in and ignores the manifest's value. */
+            platforms?: string[];
+            /** @description Ports that the service listens on. */
+            ports?: components["schemas"]["ManifestPort"][];
+            /** @description What is done once the container runs, beside its program. The instance is not ready before, and its probes wait for it; the main container waits for those of sidecars. If it fails, the container is ended, and the restart policy decides. It is done at each start of the container, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none. */
+            postStart?: components["schemas"]["ManifestHook"];
+            /** @description What is done before the container is asked to end, within the service's terminationGrace. If it fails, or is not done in time, the container ends all the same. It is not done for a program that ends by itself, or whose machine dies, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none. */
+            preStop?: components["schemas"]["ManifestHook"];
+            /** @description How the health of an instance is determined. */
+            probes?: components["schemas"]["ManifestProbes"];
+            /** @description Number of instances in mode service. Default: 1. */
+            replicas?: number;
+            /** @description Resources of an instance; they are reserved on the worker and enforced if the runtime supports it. */
+            resources?: components["schemas"]["ManifestResources"];
+            /** @description Behaviour when the main container ends. */
+            restart?: components["schemas"]["ManifestRestart"];
+            /**
+             * @description How the code runs: native (a process of the host), oci (a container), containerd (a container that the containerd of a worker runs), wasm (a WebAssembly module), gvisor (a container on a kernel in user space), microvm (a container in a virtual machine), unikernel (a kernel that is the whole program, in a virtual machine), vm (a disk with its own system, in a virtual machine), or auto (the cheapest that its worker has, that keeps the service apart as isolation says and, with expectedRate, stays clear of its saturation point). Default: auto.
+             * @enum {string}
+             */
+            runtime?: "auto" | "native" | "oci" | "containerd" | "wasm" | "gvisor" | "microvm" | "unikernel" | "vm";
+            /** @description With runtime containerd, the class of containers in which it runs: a shim, such as that of Kata Containers, that workers offer under this name (skerry worker --containerd-class). Default: any class that keeps the service apart as isolation says, or without isolation the shim that workers have without a class. */
+            runtimeClass?: string;
+            /** @description Makes the number of instances follow their load, in mode service; replicas is then the initial number. */
+            scale?: components["schemas"]["ManifestScale"];
+            /** @description Secrets of the namespace; their files appear in every container of an instance, in memory. */
+            secrets?: components["schemas"]["ManifestSecretUse"][];
+            /** @description Privileges of the program. */
+            security?: components["schemas"]["ManifestSecurity"];
+            /** @description Containers that run next to the main one; they start before it and stop after it. */
+            sidecars?: components["schemas"]["ManifestSideContainer"][];
+            /** @description How copies of the local volumes are made (skerry volume snapshot). Changing it restarts nothing. */
+            snapshots?: components["schemas"]["ManifestSnapshots"];
+            /** @description Services for which a version of this one, or the run of a job, waits before its first instance starts, until one of their present version is running or ready, or a job is completed, with success; an update waits in the same way, and the old version serves meanwhile. Instances that are replaced later wait for nobody. Changing it restarts nothing. */
+            startAfter?: components["schemas"]["ManifestStartAfter"][];
+            /** @description Signal that asks the program to end. Default: the image's, else SIGTERM. */
+            stopSignal?: string;
+            /** @description Kernel parameters of the instance's own network and IPC namespaces, such as net.core.somaxconn. Those of the whole machine are refused. */
+            sysctls?: {
+                [key: string]: string;
+            };
+            /** @description Time between the stop signal and the kill. Default: 10s. */
+            terminationGrace?: string;
+            /** @description Give the program a terminal. */
+            tty?: boolean;
+            /** @description Resource limits by name: as, core, cpu, data, fsize, memlock, nofile, nproc, stack. Default: those of the worker's service. */
+            ulimits?: {
+                [key: string]: components["schemas"]["ManifestUlimit"];
+            };
+            /** @description How a new version replaces the old one. */
+            update?: components["schemas"]["ManifestUpdate"];
+            /** @description User, or user:group, by name or number. */
+            user?: string;
+            /** @description Volumes that the containers of an instance may mount. */
+            volumes?: components["schemas"]["ManifestVolume"][];
+            /** @description How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors). */
+            wasm?: components["schemas"]["ManifestWasm"];
+            /** @description Directory in which the program starts. */
+            workingDir?: string;
+        };
+        ManifestServiceAddresses: {
+            /** @description Address that leads to the nearest instance. */
+            closest?: string;
+            /** @description Addresses of single instances by their number, from 0; an empty text leaves one to be assigned. */
+            instances?: string[];
+            /** @description Address that leads to the instance with the least load. */
+            leastLoaded?: string;
+            /** @description Address that leads to the instances in turn. */
+            roundRobin?: string;
+        };
+        ManifestShares: {
+            /** @description Last-level cache. */
+            cache?: number;
+            /** @description Processor time. */
+            cpu?: number;
+            /** @description Disk throughput. */
+            disk?: number;
+            /** @description Memory bandwidth. */
+            memoryBandwidth?: number;
+            /** @description Network throughput. */
+            network?: number;
+        };
+        ManifestSideContainer: {
+            /** @description Arguments, instead of the image's. A unikernel gets them as its command line, with $(NAME) for a variable of its environment, or of its network: NET_IPV4, NET_IPV4_CIDR and NET_IPV4_GATEWAY, the same with IPV6, NET_MAC, NET_MTU, NET_DNS. */
+            args?: string[];
+            /** @description Program and first arguments, instead of the image's entry point. */
+            command?: string[];
+            /** @description Environment variables. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Variables with what is known when an instance starts, by name: instance (its ID), ordinal, service, app, namespace, worker (the name), address (its own, IPv4 first), addresses (all of its own, separated by commas) or hostAddress (its worker's, where host ports are reached). $(NAME) in command, args and the values of env is replaced by the value of NAME. */
+            envFields?: {
+                [key: string]: string;
+            };
+            /** @description Variables with the content of a file of one of the service's secrets, as SECRET/FILE. $(NAME) is replaced as with envFields. A variable is less well kept than a file: the container's configuration on its worker has it, every process that the program starts inherits it, and many programs print their environment when they fail. In an argument, every user of the worker can read it, and as a variable of a machine (runtime vm), every user of that machine. */
+            envSecrets?: {
+                [key: string]: string;
+            };
+            /** @description Image reference, as registry/repository:tag or with @sha256:digest. For runtime native it may be left out: the command is then found on the host. */
+            image?: string;
+            /** @description Where the volumes appear. */
+            mounts?: components["schemas"]["ManifestMount"][];
+            /** @description Name, unique within the service; a DNS label, not main. */
+            name: string;
+            /** @description What is done once the container runs, beside its program. The instance is not ready before, and its probes wait for it; the main container waits for those of sidecars. If it fails, the container is ended, and the restart policy decides. It is done at each start of the container, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none. */
+            postStart?: components["schemas"]["ManifestHook"];
+            /** @description What is done before the container is asked to end, within the service's terminationGrace. If it fails, or is not done in time, the container ends all the same. It is not done for a program that ends by itself, or whose machine dies, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none. */
+            preStop?: components["schemas"]["ManifestHook"];
+            /** @description Limits of this container; they count on top of the service's. */
+            resources?: components["schemas"]["ManifestResources"];
+            /** @description Privileges of the program. */
+            security?: components["schemas"]["ManifestSecurity"];
+            /** @description Signal that asks the program to end. Default: the image's, else SIGTERM. */
+            stopSignal?: string;
+            /** @description Kernel parameters of the instance's own network and IPC namespaces, such as net.core.somaxconn. Those of the whole machine are refused. */
+            sysctls?: {
+                [key: string]: string;
+            };
+            /** @description Give the program a terminal. */
+            tty?: boolean;
+            /** @description Resource limits by name: as, core, cpu, data, fsize, memlock, nofile, nproc, stack. Default: those of the worker's service. */
+            ulimits?: {
+                [key: string]: components["schemas"]["ManifestUlimit"];
+            };
+            /** @description User, or user:group, by name or number. */
+            user?: string;
+            /** @description Directory in which the program starts. */
+            workingDir?: string;
+        };
+        ManifestSnapshotExport: {
+            /** @description How many stay there of each replica; older ones go. Default: as many as at the site. */
+            keep?: number;
+            /** @description age public keys to encrypt them to, in place of those of the place; at most 10. */
+            recipients?: string[];
+            /** @description Name of a place in S3 that the operator of the site has set up (skerry cluster --snapshot-places). */
+            to: string;
+        };
+        ManifestSnapshotHook: {
+            /** @description Program and arguments; run in the main container, if that runs. Unless it ends with status 0, nothing is copied. */
+            command: string[];
+            /** @description Longest time for it, from 1s to 10m. Default: 1m. */
+            timeout?: string;
+        };
+        ManifestSnapshots: {
+            /** @description A command that has the program write out what a copy needs, such as a checkpoint or a dump; without it a copy is what a power cut would leave, which databases recover from. */
+            before?: components["schemas"]["ManifestSnapshotHook"];
+            /** @description Where the site sends each snapshot of the schedule besides. */
+            export?: components["schemas"]["ManifestSnapshotExport"];
+            /** @description How many snapshots of the schedule stay of each replica; when one is complete, older ones go. Those that somebody asked for stay. Default: 7. */
+            keep?: number;
+            /** @description How long the service may stand still for a copy, up to 1h. Default: 20s. */
+            maxPause?: string;
+            /** @description When the site copies the volumes of each replica by itself: five fields as in crontab, or @daily and the like; UTC unless CRON_TZ= is given. Only the last of several missed times is made up for. */
+            schedule?: string;
+        };
+        ManifestStartAfter: {
+            /**
+             * @description How far it must be. Default: ready; completed for a job.
+             * @enum {string}
+             */
+            condition?: "running" | "ready" | "completed";
+            /** @description Name of a service of the same application. */
+            service: string;
+        };
+        ManifestTCPProbe: {
+            /** @description Port inside the instance. */
+            port: number;
+        };
+        ManifestToleration: {
+            /** @description Key of the taint; * for every taint. */
+            key: string;
+            /** @description Value of the taint. Default: any. */
+            value?: string;
+        };
+        ManifestUlimit: {
+            /** @description Limit that the program cannot raise; -1 is none. */
+            hard: number;
+            /** @description Limit that counts. The program may raise it up to hard. Default: hard. */
+            soft?: number;
+        };
+        ManifestUpdate: {
+            /** @description Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave. */
+            batch?: number;
+            /** @description Instances of the new version that start first and are watched. Default: none. In mode perWorker, so many workers of each site; default: one, for healthyTime. */
+            canary?: components["schemas"]["ManifestCanary"];
+            /** @description Time without being ready, for an instance that has a place, after which the new version counts as failed. Default: 10m. */
+            deadline?: string;
+            /** @description Restarts and failures of instances of the new version, in total, after which it counts as failed. Default: 3. */
+            failures?: number;
+            /** @description Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services and perWorker, where 0 is 10s. */
+            healthyTime?: string;
+            /**
+             * @description How a version that differs only in cpu and memory is rolled out: live (the limits of running instances change, if their worker supports it and has room) or replace (as any other version, for programs that read their limits when they start). Default: live.
+             * @enum {string}
+             */
+            limits?: "live" | "replace";
+            /** @description Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended. */
+            maxSurge?: number;
+            /** @description Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices. In mode perWorker, on so many workers of a site at a time the new version takes the place of the old one; 0 is 1. */
+            maxUnavailable?: number;
+            /** @description Wait between waves. Default: 0s. */
+            pause?: string;
+            /**
+             * @description automatic (the previous version returns when the new one fails) or off. Default: automatic for services and perWorker, else off.
+             * @enum {string}
+             */
+            rollback?: "automatic" | "off";
+            /**
+             * @description In mode perWorker, how an update reaches several sites: inTurn (one site first, and once its update is done, as many at a time as are done already) or all (all at the same time). A site that is out of touch holds up no other one, and is updated when it is back. Default: inTurn.
+             * @enum {string}
+             */
+            sites?: "inTurn" | "all";
+            /**
+             * @description rolling (the new one starts before an old one stops) or recreate. Default: rolling.
+             * @enum {string}
+             */
+            strategy?: "rolling" | "recreate";
+        };
+        ManifestUser: {
+            /** @description IP address of the user, with :PORT for round trips by TCP where ICMP is not answered (lat_trg). */
+            address?: string;
+            /** @description Where the user is (geo_trg of the paper's Algorithm 2). */
+            location?: components["schemas"]["ManifestLocation"];
+            /** @description Longest great-circle distance to location, in kilometres. */
+            maxDistance?: number;
+            /** @description Longest round trip to address, estimated from round trips that a few workers measure. */
+            maxLatency?: string;
+        };
+        ManifestVolume: {
+            /** @description An empty directory that lives as long as the instance. */
+            empty?: components["schemas"]["ManifestEmptyVolume"];
+            /** @description A path of the worker; a cluster's admission policy may refuse it, or allow only reading. */
+            host?: components["schemas"]["ManifestHostVolume"];
+            /** @description A directory that stays on its worker, one for each replica, in mode service: the replica runs there again after every restart and update. It outlives its service and application, unless reclaim says otherwise: an application of the same name in the same namespace finds it again. */
+            local?: components["schemas"]["ManifestLocalVolume"];
+            /** @description Name, unique within the service; a DNS label. */
+            name: string;
+        };
+        ManifestWasm: {
+            /** @description Concurrent requests; they share the memory. Others wait. Default: 8. */
+            concurrency?: number;
+            /**
+             * @description http: the module runs once for each request at the service's first TCP port, as in CGI (RFC 3875): the request is in the environment and on standard input, the answer is its output.
+             * @enum {string}
+             */
+            handler?: "http";
+            /** @description Maximum size of a request or an answer. Default: 8Mi. */
+            maxBody?: string | number;
+            /** @description Longest time for a request; after that the run is aborted, and the client gets 504. Default: 10s. */
+            timeout?: string;
         };
         Member: {
             /**
@@ -4073,7 +4901,143 @@ export interface components {
             version?: string;
         };
     };
-    responses: never;
+    responses: {
+        /** @description The body is missing, or the token of a page is not one of this list. */
+        BadRequest: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It does not fit what is there now. */
+        Conflict: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The user may not do this, or it exceeds a quota. */
+        Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description No space is left; nothing was changed. */
+        Full: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The server failed; its log says why. */
+        Internal: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The request is invalid; problems lists each wrong field. */
+        Invalid: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It does not exist, or the user may not know that it does. */
+        NotFound: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description There were too many requests; try again later. */
+        RateLimited: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body did not arrive in time. */
+        RequestTimeout: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body, or a site's answer, is too large. */
+        TooLarge: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description There is no login, or it has ended. */
+        Unauthorized: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description It cannot be answered now; try again. */
+        Unavailable: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description This server, or what runs there, cannot do this. */
+        Unsupported: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body is of a type that is not accepted. */
+        UnsupportedMediaType: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description Only the other tier can answer this. */
+        WrongTier: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -4108,7 +5072,9 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4137,7 +5103,9 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4166,7 +5134,11 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4197,7 +5169,9 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4228,7 +5202,9 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4257,6 +5233,8 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
             /** @description Not ready, and why. */
             503: {
                 headers: {
@@ -4266,7 +5244,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Error */
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4297,7 +5275,9 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4326,7 +5306,9 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description Error */
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4358,7 +5340,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListAccessToken"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4391,7 +5379,20 @@ export interface operations {
                     "application/json": components["schemas"]["NewAccessToken"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4421,7 +5422,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4435,6 +5444,10 @@ export interface operations {
     "list-apps": {
         parameters: {
             query?: {
+                /** @description Return at most this many items. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
                 /** @description Return only applications in this namespace. */
                 namespace?: string;
             };
@@ -4453,7 +5466,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListAppView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4480,12 +5500,8 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    [key: string]: unknown;
-                };
-                "application/yaml": {
-                    [key: string]: unknown;
-                };
+                "application/json": components["schemas"]["Manifest"];
+                "application/yaml": components["schemas"]["Manifest"];
             };
         };
         responses: {
@@ -4498,7 +5514,22 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4530,7 +5561,14 @@ export interface operations {
                     "application/json": components["schemas"]["AppView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4565,7 +5603,17 @@ export interface operations {
                     "application/json": components["schemas"]["Deleted"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4597,7 +5645,18 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4632,7 +5691,18 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4668,7 +5738,22 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4704,7 +5789,18 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4741,7 +5837,22 @@ export interface operations {
                     "application/json": components["schemas"]["Applied"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4774,7 +5885,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListAuditRecord"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4806,7 +5923,13 @@ export interface operations {
                     "application/json": components["schemas"]["AuditReport"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4840,7 +5963,18 @@ export interface operations {
                     "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4868,7 +6002,13 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4902,7 +6042,17 @@ export interface operations {
                     "application/json": components["schemas"]["OIDCBegun"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4931,7 +6081,25 @@ export interface operations {
                     "text/html": string;
                 };
             };
-            /** @description Error */
+            /** @description The login has ended; the dashboard goes on with its session. */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4964,7 +6132,20 @@ export interface operations {
                     "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4995,7 +6176,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5032,7 +6225,18 @@ export interface operations {
                     "application/json": components["schemas"]["Tokens"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5065,7 +6269,20 @@ export interface operations {
                     "application/json": components["schemas"]["TOTPSecret"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5098,7 +6315,19 @@ export interface operations {
                     "application/json": components["schemas"]["RecoveryCodes"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5129,7 +6358,19 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5158,7 +6399,12 @@ export interface operations {
                     "application/json": components["schemas"]["Who"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5187,7 +6433,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListClusterView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5218,7 +6471,15 @@ export interface operations {
                     "application/json": components["schemas"]["ClusterView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5247,7 +6508,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5280,7 +6551,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5313,7 +6597,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5375,7 +6672,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5406,7 +6712,18 @@ export interface operations {
                     "application/json": components["schemas"]["ListWorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5438,7 +6755,18 @@ export interface operations {
                     "application/json": components["schemas"]["WorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5472,7 +6800,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5506,7 +6849,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5538,7 +6896,18 @@ export interface operations {
                     "application/json": components["schemas"]["OverlayView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5572,7 +6941,22 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5591,6 +6975,8 @@ export interface operations {
                 instance?: string;
                 /** @description Return at most this many events, the newest. */
                 limit?: number;
+                /** @description Return the events before those of an earlier answer, which had this token. */
+                continue?: string;
             };
             header?: never;
             path?: never;
@@ -5607,7 +6993,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListEvent"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5636,7 +7029,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListGranted"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5665,7 +7065,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5694,7 +7103,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5707,7 +7125,12 @@ export interface operations {
     };
     "list-images": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Return at most this many items. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -5723,7 +7146,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListImageView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5752,7 +7182,15 @@ export interface operations {
                     "application/json": components["schemas"]["IngressAuthority"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5766,6 +7204,10 @@ export interface operations {
     "list-instances": {
         parameters: {
             query?: {
+                /** @description Return at most this many items. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
                 namespace?: string;
                 app?: string;
                 service?: string;
@@ -5785,7 +7227,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListInstance"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5816,7 +7265,14 @@ export interface operations {
                     "application/json": components["schemas"]["Instance"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5848,7 +7304,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5878,6 +7344,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The connection speaks the protocol that was asked for. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
             /** @description OK */
             200: {
                 headers: {
@@ -5887,52 +7362,16 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5963,7 +7402,14 @@ export interface operations {
                     "application/json": components["schemas"]["Explanation"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6005,52 +7451,16 @@ export interface operations {
                     "application/x-ndjson": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6081,52 +7491,16 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6161,7 +7535,21 @@ export interface operations {
                     "application/json": components["schemas"]["Migrating"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6185,6 +7573,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description The connection speaks the protocol that was asked for. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
             /** @description OK */
             200: {
                 headers: {
@@ -6194,52 +7591,16 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6270,52 +7631,16 @@ export interface operations {
                     "application/json": components["schemas"]["ContainerStats"][] | null;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6344,7 +7669,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListMember"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6375,7 +7706,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6404,7 +7743,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6433,7 +7780,13 @@ export interface operations {
                     "application/json": components["schemas"]["TargetGroup"][] | null;
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6462,7 +7815,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListNamespace"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6495,7 +7854,20 @@ export interface operations {
                     "application/json": components["schemas"]["Namespace"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6524,7 +7896,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6555,7 +7936,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListSecretView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6594,7 +7982,21 @@ export interface operations {
                     "application/json": components["schemas"]["SecretView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6624,7 +8026,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6659,7 +8070,16 @@ export interface operations {
                     "application/json": components["schemas"]["SecretView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6688,7 +8108,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListOrg"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6721,7 +8147,19 @@ export interface operations {
                     "application/json": components["schemas"]["Org"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6750,7 +8188,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6781,7 +8228,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListCertificateView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6817,7 +8271,19 @@ export interface operations {
                     "application/json": components["schemas"]["CertificateView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6847,7 +8313,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6882,7 +8357,19 @@ export interface operations {
                     "application/json": components["schemas"]["Org"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6913,7 +8400,14 @@ export interface operations {
                     "application/json": components["schemas"]["Usage"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6942,7 +8436,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListOrphan"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6972,7 +8472,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7002,7 +8511,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7038,7 +8556,14 @@ export interface operations {
                     "application/json": components["schemas"]["PackageReport"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7058,12 +8583,8 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    [key: string]: unknown;
-                };
-                "application/yaml": {
-                    [key: string]: unknown;
-                };
+                "application/json": components["schemas"]["Manifest"];
+                "application/yaml": components["schemas"]["Manifest"];
             };
         };
         responses: {
@@ -7076,7 +8597,20 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7109,7 +8643,19 @@ export interface operations {
                     "application/json": components["schemas"]["RebalancePlan"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7138,7 +8684,12 @@ export interface operations {
                     "application/json": components["schemas"]["ListRoleView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7170,7 +8721,15 @@ export interface operations {
                     "application/json": components["schemas"]["ListSnapshot"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7199,7 +8758,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7230,52 +8799,17 @@ export interface operations {
                     "application/zstd": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7312,52 +8846,22 @@ export interface operations {
                     };
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7386,7 +8890,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListJoinToken"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7419,7 +8929,19 @@ export interface operations {
                     "application/json": components["schemas"]["NewJoinToken"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7448,7 +8970,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7477,7 +9007,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListUnadmitted"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7506,7 +9042,13 @@ export interface operations {
                     "application/json": components["schemas"]["ListUser"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7539,7 +9081,19 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7570,7 +9124,14 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7599,7 +9160,16 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7634,7 +9204,20 @@ export interface operations {
                     "application/json": components["schemas"]["User"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7663,7 +9246,15 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7692,7 +9283,10 @@ export interface operations {
                     "application/json": components["schemas"]["Version"];
                 };
             };
-            /** @description Error */
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7706,6 +9300,10 @@ export interface operations {
     "list-volumes": {
         parameters: {
             query?: {
+                /** @description Return at most this many items. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
                 /** @description Return only volumes in this namespace. */
                 namespace?: string;
             };
@@ -7724,7 +9322,14 @@ export interface operations {
                     "application/json": components["schemas"]["ListVolumeView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7759,7 +9364,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7802,52 +9417,18 @@ export interface operations {
                     };
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7886,52 +9467,18 @@ export interface operations {
                     };
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            501: components["responses"]["Unsupported"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7966,52 +9513,13 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Unauthorized */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8024,7 +9532,12 @@ export interface operations {
     };
     "list-workers": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Return at most this many items. Default: all. */
+                limit?: number;
+                /** @description Return what comes after an earlier answer, which had this token. */
+                continue?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -8040,7 +9553,15 @@ export interface operations {
                     "application/json": components["schemas"]["ListWorkerView"];
                 };
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8071,7 +9592,15 @@ export interface operations {
                     "application/json": components["schemas"]["WorkerView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8100,7 +9629,17 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8133,7 +9672,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8166,7 +9718,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8197,7 +9762,15 @@ export interface operations {
                     "application/json": components["schemas"]["OverlayView"];
                 };
             };
-            /** @description Error */
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8230,7 +9803,21 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8261,6 +9848,8 @@ export interface operations {
                     };
                 };
             };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
             /** @description An error in the form of the OCI distribution protocol. */
             "4XX": {
                 headers: {
@@ -8272,7 +9861,7 @@ export interface operations {
                     };
                 };
             };
-            /** @description Error */
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
