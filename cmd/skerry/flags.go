@@ -69,7 +69,7 @@ func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.DurationVar(&f.certLife, "cert-life", 0, "lifetime of children's certificates (0: the default)")
 	f.api.add(fs, api)
 	f.addNames(fs)
-	fs.StringVar(&f.images, "images", "", "bucket of S3 that keeps the images that are pushed here, for all processes of this role, "+
+	fs.StringVar(&f.images, "image-bucket", "", "bucket of S3 that keeps the images that are pushed here, for all processes of this role, "+
 		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME; credentials are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
 		"or in a file (&credentials=FILE) "+
 		"(default: the data directory)")
@@ -113,7 +113,7 @@ func (f *parentFlags) addShared(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.plainHTTP, "plain-http", nil, "image registry (host:port) to use without TLS; may be repeated")
 	f.imageCache = parents.DefaultImageCache
 	fs.Var(role.BytesFlag(&f.imageCache), "image-cache",
-		"space for cached images of other registries, and of --images, such as 16Gi; "+
+		"space for cached images of other registries, and of --image-bucket, such as 16Gi; "+
 			"images that are not in use are removed first, and an image that does not fit is refused")
 	fs.Var(role.BytesFlag(&f.imageSpace), "image-space", "space for the images that were pushed here, such as 100Gi; above it, "+
 		"images that nothing uses are removed: those without a tag first, then those that were not used for longest; 0 is no limit (default 0)")
@@ -130,7 +130,7 @@ type s3File struct {
 	SessionToken string `json:"sessionToken,omitempty"`
 }
 
-// depot gives the bucket of --images, or nil.
+// depot gives the bucket of --image-bucket, or nil.
 func (f *parentFlags) depot() (artifact.Depot, error) {
 	if f.images == "" {
 		return nil, nil
@@ -141,11 +141,11 @@ func (f *parentFlags) depot() (artifact.Depot, error) {
 	}
 	var who s3File
 	if place.Credentials != "" {
-		if err := ownFile("--images", place.Credentials, &who); err != nil {
+		if err := ownFile("--image-bucket", place.Credentials, &who); err != nil {
 			return nil, err
 		}
 		if who.AccessKey == "" || who.SecretKey == "" {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "--images %s: it has no accessKey or no secretKey", place.Credentials)
+			return nil, skerry.Errorf(skerry.CodeInvalid, "--image-bucket %s: it has no accessKey or no secretKey", place.Credentials)
 		}
 	}
 	return s3.OpenStore(place, s3.Config{AccessKey: who.AccessKey, SecretKey: who.SecretKey, SessionToken: who.SessionToken})

@@ -4,14 +4,19 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/testenv"
 )
 
-// TestImagesFlag: the bucket of --images takes its credentials from the environment or from a file that only its owner may read; a secret
+// TestImagesFlag: the bucket of --image-bucket takes its credentials from the environment or a file that only its owner may read; a secret
 // in the URL is refused and not repeated.
 func TestImagesFlag(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
@@ -54,5 +59,18 @@ func TestImagesFlag(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hidden")
 	if depot, err := (&parentFlags{images: "s3://skerry?endpoint=http://" + testenv.FreeAddr(t)}).depot(); err != nil || depot == nil {
 		t.Errorf("with credentials in the environment: %v, %v; want a bucket", depot, err)
+	}
+}
+
+// A role reads its flags from the environment, where commands of the client look for something else under some names.
+func TestFlagsAreNoVariablesOfTheClient(t *testing.T) {
+	taken := []string{"SKERRY_CA_FILE", "SKERRY_CA_PIN", "SKERRY_CONFIG", "SKERRY_CONTEXT", "SKERRY_IMAGES", "SKERRY_NAMESPACE", "SKERRY_OTP",
+		"SKERRY_PASSPHRASE", "SKERRY_PASSWORD", "SKERRY_SERVER", "SKERRY_TOKEN", "SKERRY_WORKER"}
+	for _, cmd := range []*cobra.Command{rootCommand(), clusterCommand(), upCommand()} {
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+			if name := role.EnvName(flag.Name); slices.Contains(taken, name) {
+				t.Errorf("skerry %s --%s would be read from %s, which is the client's", cmd.Name(), flag.Name, name)
+			}
+		})
 	}
 }
