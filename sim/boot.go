@@ -52,7 +52,8 @@ func (w *World) Boot(n *Node) {
 		}
 		var list []worker.Task
 		for _, t := range n.tasks {
-			list = append(list, worker.Task{ID: t.id, Name: t.name, Attempt: t.attempt, Handle: []byte(`"` + key(t.id, t.name, t.attempt) + `"`), Running: t.running, Exit: t.exit})
+			list = append(list, worker.Task{ID: t.id, Name: t.name, Attempt: t.attempt, Handle: []byte(`"` + key(t.id, t.name, t.attempt) + `"`),
+				Running: t.running, Exit: t.exit, Restart: t.restart})
 		}
 		slices.SortFunc(list, func(a, b worker.Task) int { return strings.Compare(string(a.Handle), string(b.Handle)) })
 		w.Do(n, worker.Reattach{Tasks: list})

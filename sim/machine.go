@@ -24,6 +24,7 @@ type task struct {
 	attempt int
 	running bool
 	exit    wire.Exit
+	restart uint64 // the last request when it was started, which a driver keeps as a label
 	memory  string // what it is about; another container started with the same has it from there
 }
 
@@ -319,7 +320,7 @@ func (m machines) startTask(n *Node, a worker.StartContainer) {
 		m.fault("%s: %s was started twice", n.Name, k)
 		return
 	}
-	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true, memory: n.Name + " " + k}
+	t := &task{id: a.A.ID, name: a.Name, attempt: a.Attempt, running: true, restart: a.A.Restart, memory: n.Name + " " + k}
 	n.tasks[k] = t
 	if m.guard != nil {
 		m.guard.ran(n, &a.A, a.Name)
