@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -204,6 +205,45 @@ func TestLinesWait(t *testing.T) {
 		wg.Wait()
 		if e.lines.lost() != 0 {
 			t.Errorf("lost = %d, want none", e.lines.lost())
+		}
+	})
+}
+
+// Long lines wait in few bytes, and reach the collector in requests that it takes.
+func TestLongLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := exporter(t, "http://127.0.0.1:1", io.Discard)
+		const lines, long = 100, 1 << 20
+		text := strings.Repeat("x", long)
+		var wg sync.WaitGroup
+		for n := range lines {
+			wg.Go(func() { e.Line(t.Context(), time.Now(), text, map[string]string{"n": strconv.Itoa(n)}) })
+		}
+		synctest.Wait()
+		if n := len(e.lines.items); n > 8 {
+			t.Errorf("%d MiB wait in the agent", n)
+		}
+		got := map[string]int{}
+		for len(got) < lines {
+			batch, before := e.lines.next(), e.lines.lost()
+			if len(batch) == 0 || len(batch) > 8 {
+				t.Fatalf("%d lines of a MiB in one request, after %d", len(batch), len(got))
+			}
+			for _, r := range batch {
+				got[r.Attributes[0].Value.String]++
+			}
+			e.lines.done(len(batch), before)
+			synctest.Wait()
+		}
+		wg.Wait()
+		if len(e.lines.items) != 0 || e.lines.weight != 0 || e.lines.lost() != 0 {
+			t.Errorf("%d lines, %d bytes wait, %d lost; want none", len(e.lines.items), e.lines.weight, e.lines.lost())
+		}
+		for range lines { // the role's own drop the oldest
+			slog.New(e.Tee(slog.NewTextHandler(io.Discard, nil))).Info(text)
+		}
+		if n := len(e.logs.items); n == 0 || n > 8 || e.logs.lost() != lines-n {
+			t.Errorf("%d MiB of the role wait, %d are lost", n, e.logs.lost())
 		}
 	})
 }
