@@ -356,3 +356,26 @@ func TestDeployments(t *testing.T) {
 		}
 	})
 }
+
+// An instance that does not get ready and has ever other words for it takes no more memory, nor crowds out what others tell.
+func TestStepsAreBounded(t *testing.T) {
+	e := exporter(t, "http://127.0.0.1:1", io.Discard)
+	d := e.Deployments(wire.TierRoot, "")
+	i := &wire.Instance{ID: "web-rabcdefgh", Gen: 1, State: skerry.ClusterScheduled}
+	for n := range 10000 {
+		i.Phase = skerry.Phase("phase " + strconv.Itoa(n))
+		d.saw(i)
+	}
+	if n := len(d.under[i.ID].steps); n > stepLimit {
+		t.Errorf("%d steps are kept, want %d at most", n, stepLimit)
+	}
+	for range 10000 {
+		i.Timeline = append(i.Timeline, wire.Step{At: time.Now(), State: skerry.ClusterScheduled})
+	}
+	first := i.Timeline[0].At
+	i.State = skerry.Failed
+	d.saw(i)
+	if n := len(e.spans.items); n > stepLimit+2 || e.spans.items[0].Start != at(first) {
+		t.Errorf("%d spans, from %d; want %d at most, from %d", n, e.spans.items[0].Start, stepLimit+2, at(first))
+	}
+}
