@@ -109,6 +109,11 @@ func (s *service) packaged(program string) (bool, error) {
 			return false, skerry.Errorf(skerry.CodeConflict, "%s is of another program than %s", path.Join(dir, upUnit), program).
 				WithHint("run that one, or remove what brought it")
 		}
+		first := path.Join(localUnits, upUnit) // systemd takes it in place of the other; empty: masked, which `enable` tells
+		if text, err := os.ReadFile(s.root + first); err == nil && len(text) > 0 && !bytes.Contains(text, []byte("\nExecStart="+program+" ")) {
+			return false, skerry.Errorf(skerry.CodeConflict, "%s is of another program than %s, and goes before %s", first, program,
+				path.Join(dir, upUnit)).WithHint("remove it if `skerry up --service` of an earlier program wrote it, and try again")
+		}
 		return true, nil
 	}
 	return false, nil
