@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 )
 
@@ -378,4 +379,45 @@ func TestStepsAreBounded(t *testing.T) {
 	if n := len(e.spans.items); n > stepLimit+2 || e.spans.items[0].Start != at(first) {
 		t.Errorf("%d spans, from %d; want %d at most, from %d", n, e.spans.items[0].Start, stepLimit+2, at(first))
 	}
+}
+
+// A role with many instances, of which one changes all the time, has time for something else than to list them. None is missed.
+func TestDeploymentsAreListedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		e := exporter(t, "http://127.0.0.1:1", io.Discard)
+		j := journal.New(journal.Limits{})
+		const takes = 50 * time.Millisecond
+		listed, inst := 0, wire.Instance{ID: "web-rabcdefgh", Gen: 1, State: skerry.ClusterScheduled}
+		var mu sync.Mutex
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = e.Deployments(wire.TierRoot, "").Follow(ctx, j, func(context.Context) ([]wire.Instance, error) {
+				time.Sleep(takes)
+				mu.Lock()
+				defer mu.Unlock()
+				listed++
+				return []wire.Instance{inst}, nil
+			})
+		}()
+		for range 10000 {
+			time.Sleep(time.Millisecond)
+			j.Announce(nil, []wire.Change{{Instance: inst.ID}})
+		}
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		if busy := time.Duration(listed) * takes; busy > 2*time.Second {
+			t.Errorf("%s of 12 s went into lists", busy)
+		}
+		inst.State, inst.Conditions = skerry.Running, []skerry.Condition{{Type: skerry.Ready, Status: true}}
+		mu.Unlock()
+		j.Announce(nil, []wire.Change{{Instance: inst.ID}})
+		time.Sleep(2 * time.Second)
+		cancel()
+		<-ended
+		if len(e.spans.items) == 0 {
+			t.Error("the last change is not told")
+		}
+	})
 }

@@ -54,6 +54,7 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 	sub := from.Subscribe()
 	defer sub.Close()
 	changed := map[skerry.InstanceID]bool{}
+	var rest <-chan time.Time // a list of many takes the role's time
 	for all := true; ; all = false {
 		for wait := !all; wait || len(sub.C) > 0; {
 			select {
@@ -64,12 +65,16 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 				} else if c != nil && c.Instance != "" {
 					changed[c.Instance] = true
 				}
+			case <-rest:
+				rest = nil
 			case <-ctx.Done():
 				return nil
 			}
-			wait = !all && len(changed) == 0
+			wait = !all && len(changed) == 0 || rest != nil
 		}
+		began := d.now()
 		instances, err := list(ctx)
+		rest = time.After(min(10*d.now().Sub(began), time.Second))
 		if ctx.Err() != nil {
 			return nil
 		}
