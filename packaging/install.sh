@@ -53,7 +53,9 @@ get() { # FILE
 	case $release in
 	https://* | http://*)
 		if command -v curl >/dev/null; then
-			curl -fsSL --retry 3 -o "$tmp/$1" "$release/$1" || fail "$release/$1 cannot be fetched"
+			# Without a key, no answer may lead to where the way is open.
+			[ -n "$key" ] && schemes=http,https || schemes=https
+			curl -fsSL --proto-redir "=$schemes" --retry 3 -o "$tmp/$1" "$release/$1" || fail "$release/$1 cannot be fetched"
 		elif command -v wget >/dev/null; then
 			wget -q -O "$tmp/$1" "$release/$1" || fail "$release/$1 cannot be fetched"
 		else
@@ -97,8 +99,6 @@ if [ -d /run/systemd/system ]; then
 		! systemctl --quiet is-active $unit || echo "$unit runs the program of before; go over to the new one: systemctl restart $unit"
 	done
 fi
-for program in crun conmon; do
-	command -v $program >/dev/null || [ "$program" = crun ] && command -v runc >/dev/null ||
-		echo "containers need $program, which is not installed"
-done
+command -v crun >/dev/null || command -v runc >/dev/null || echo "containers need crun, which is not installed"
+command -v conmon >/dev/null || echo "containers need conmon, which is not installed"
 [ $name = skerry-worker ] || echo "all of Skerry on this machine: skerry up --service"

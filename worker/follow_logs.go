@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -32,6 +33,9 @@ const (
 	followBurst = 5000
 	// lookAgain is how long it takes at most to notice a container of which no change told.
 	lookAgain = 10 * time.Second
+	// lastLines is how long the log of a container that is gone is still read. A reader that waits for a collector keeps it open, and of
+	// what tells of changes to files (inotify) the machine's root has 128 by default.
+	lastLines = 10 * time.Second
 )
 
 // follower is a container whose log is read.
@@ -40,17 +44,33 @@ type follower struct {
 	handle json.RawMessage
 }
 
-// FollowLogs gives each line that containers of this worker write from now on, until ctx ends. each may wait: only its container's lines wait
-// with it, in the log, which keeps as many as it has room for.
+// followers are the containers whose logs are read.
+type followers struct {
+	s    *Server
+	each func(context.Context, LogLine)
+	wg   sync.WaitGroup
+	list map[string]*following
+}
+
+// following is how far one of them is.
+type following struct {
+	follower
+	since  time.Time
+	end    context.CancelFunc
+	failed atomic.Bool // its log could not be opened
+}
+
+// FollowLogs gives each line that containers of this worker write from now on, until ctx ends. each may wait: only its container's lines
+// wait with it, in the log, which keeps as many as it has room for.
 func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogLine)) error {
 	changes := s.journal.Subscribe()
 	defer changes.Close()
-	again := time.NewTicker(lookAgain)
-	defer again.Stop()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	began, seen := time.Now(), map[string]bool{}
-	for first := true; ; first = false {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	readers := &followers{s: s, each: each, list: map[string]*following{}}
+	defer readers.wg.Wait()
+	since, again := time.Now(), true // what was written before was for who followed it then
+	for {
 		there, err := tier.View(ctx, s.Role, func(c *core.Core) (map[string]follower, error) {
 			out := map[string]follower{}
 			c.Containers(func(a *spec.Assignment, name string, attempt int, handle json.RawMessage) {
@@ -62,35 +82,50 @@ func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogL
 			return nil
 		}
 		if err == nil {
-			for key, f := range there {
-				if seen[key] {
-					continue
-				}
-				var since time.Time
-				if first { // what it wrote before was for who followed it then
-					since = began
-				}
-				wg.Go(func() { s.followLog(ctx, f, since, each) })
-			}
-			clear(seen)
-			for key := range there {
-				seen[key] = true
-			}
+			readers.look(ctx, there, since, again)
+			since = time.Time{}
 		}
 		select {
 		case <-changes.C:
 			for len(changes.C) > 0 {
 				<-changes.C
 			}
-		case <-again.C:
+			again = false
+		case <-tick.C:
+			again = true
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
+// look takes up the containers that are there now, and lets go of others. again tries those once more that could not be opened.
+func (all *followers) look(ctx context.Context, there map[string]follower, since time.Time, again bool) {
+	for key, c := range there {
+		k := all.list[key]
+		if k == nil {
+			k = &following{follower: c, since: since}
+			all.list[key] = k
+		} else if !again || !k.failed.Load() {
+			continue
+		}
+		var own context.Context
+		own, k.end = context.WithCancel(ctx)
+		all.wg.Go(func() {
+			defer k.end()
+			all.s.followLog(own, k, all.each)
+		})
+	}
+	for key, k := range all.list {
+		if _, is := there[key]; !is {
+			time.AfterFunc(lastLines, k.end)
+			delete(all.list, key)
+		}
+	}
+}
+
 // followLog reads the log of a container until it has ended.
-func (s *Server) followLog(ctx context.Context, f follower, since time.Time, each func(context.Context, LogLine)) {
+func (s *Server) followLog(ctx context.Context, f *following, each func(context.Context, LogLine)) {
 	driver, handle, err := s.runtimes.of(f.handle)
 	if err != nil {
 		return
@@ -99,11 +134,14 @@ func (s *Server) followLog(ctx context.Context, f follower, since time.Time, eac
 	if !ok {
 		return
 	}
-	lines, err := logger.OpenLog(ctx, handle, runtime.LogOptions{Follow: true, Since: since})
+	lines, err := logger.OpenLog(ctx, handle, runtime.LogOptions{Follow: true, Since: f.since})
 	if err != nil {
-		s.opt.Log.Warn("the log of a container is not followed", "instance", string(f.Instance), "container", f.Container, "err", err)
+		if !f.failed.Swap(true) {
+			s.opt.Log.Warn("the log of a container is not followed", "instance", string(f.Instance), "container", f.Container, "err", err)
+		}
 		return
 	}
+	f.failed.Store(false)
 	defer lines.Close()
 	pace := rate.NewLimiter(followRate, followBurst)
 	for {

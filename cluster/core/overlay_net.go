@@ -55,16 +55,19 @@ func (o *overlay) loadOverlayNet() {
 // restoreBlocks takes up the blocks that a worker was told are its own: of the commit that gave them a crash may have left that alone, and
 // somebody else would get them, too.
 func (o *overlay) restoreBlocks(name string) {
-	k := o.Children.Get(name)
-	if k == nil {
+	child := o.Children.Get(name)
+	if child == nil {
 		return
 	}
-	value, told := k.Desired.Get(wire.NodeKey)
+	value, told := child.Desired.Get(wire.NodeKey)
 	var node wire.OverlayNode
 	if !told || o.codec.Unmarshal(value, &node) != nil {
 		return
 	}
 	net := &o.overlayNet
+	if node.ID > net.Last { // nor its number
+		net.Last, net.dirty = node.ID, true
+	}
 	for _, b := range node.Blocks {
 		if !net.Blocks.Restore(name, b) {
 			continue
@@ -296,7 +299,7 @@ func (o *overlay) expel(now time.Time, w *worker, fx *wire.Effects) {
 			delete(o.overlayNet.sites, app)
 		}
 	}
-	if w.Peer != 0 {
+	if w.Peer != 0 || len(w.Blocks) > 0 { // a start may know the blocks alone
 		delete(o.overlayNet.names, w.Peer)
 		o.overlayNet.Blocks.ReturnAll(w.Name, now.Add(blockRest))
 		o.saveOverlayNet(fx)

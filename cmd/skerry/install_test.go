@@ -146,6 +146,31 @@ func TestInstallScript(t *testing.T) {
 	}
 }
 
+// An https address that leads on to http is not followed without a key: anybody on that way could give another program.
+func TestInstallScriptStaysEncrypted(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a release over the network", Why: "there is no curl"})
+	}
+	dir, key := release(t)
+	web := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer web.Close()
+	safe := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, web.URL+r.URL.Path, http.StatusFound)
+	}))
+	defer safe.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: safe.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{safe.URL}, {"--key", key, safe.URL}} {
+		cmd := exec.Command("sh", append([]string{"../../packaging/install.sh", "--root", t.TempDir()}, args...)...)
+		cmd.Env = append(os.Environ(), "CURL_CA_BUNDLE="+ca)
+		if out, err := cmd.CombinedOutput(); (err == nil) != (len(args) > 1) {
+			t.Errorf("with %q: %v\n%s", args, err, out)
+		}
+	}
+}
+
 // unpacked puts the first image of an OCI archive into a directory, and gives the platforms of all.
 func unpacked(t *testing.T, archive, to string) (platforms []string) {
 	t.Helper()

@@ -109,6 +109,11 @@ func (s *service) packaged(program string) (bool, error) {
 			return false, skerry.Errorf(skerry.CodeConflict, "%s is of another program than %s", path.Join(dir, upUnit), program).
 				WithHint("run that one, or remove what brought it")
 		}
+		first := path.Join(localUnits, upUnit) // systemd takes it in place of the other; empty: masked, which `enable` tells
+		if text, err := os.ReadFile(s.root + first); err == nil && len(text) > 0 && !bytes.Contains(text, []byte("\nExecStart="+program+" ")) {
+			return false, skerry.Errorf(skerry.CodeConflict, "%s is of another program than %s, and goes before %s", first, program,
+				path.Join(dir, upUnit)).WithHint("remove it if `skerry up --service` of an earlier program wrote it, and try again")
+		}
 		return true, nil
 	}
 	return false, nil
@@ -161,9 +166,39 @@ func (s *service) write(file string, data []byte, mode fs.FileMode) (changed boo
 	return true, files.Replace(file, data, mode)
 }
 
+// outdated reports whether a process of the unit is of a file that another has taken the place of, or has other settings than those that
+// are written: whoever brought them did not start it anew.
+func (s *service) outdated(pid string) bool {
+	exe := path.Join("/proc", pid, "exe")
+	runs, err := os.Stat(exe)
+	file, unknown := os.Readlink(exe)
+	if err != nil || unknown != nil {
+		return false
+	}
+	if now, err := os.Stat(strings.TrimSuffix(file, " (deleted)")); err == nil && !os.SameFile(now, runs) {
+		return true
+	}
+	has, err := os.ReadFile(path.Join("/proc", pid, "environ"))
+	settings, unread := s.settings()
+	if err != nil || unread != nil { // settled tells
+		return false
+	}
+	env := strings.Split(string(has), "\x00")
+	for name, value := range settings {
+		if !slices.Contains(env, name+"="+value) {
+			return true
+		}
+	}
+	return false
+}
+
 // run starts the unit, or starts it anew if something changed, and returns when all roles work.
 func (s *service) run(ctx context.Context, changed bool) error {
 	verb := "start"
+	if !changed && s.root == "" {
+		pid, err := s.systemctl(ctx, "show", "--property", "MainPID", "--value", upUnit)
+		changed = err == nil && s.outdated(pid)
+	}
 	if changed {
 		verb = "restart"
 	}
@@ -215,16 +250,9 @@ func settingsOf(flags *pflag.FlagSet) ([]byte, error) {
 
 // settled fills the flags that were not given from those that the service has.
 func (s *service) settled(cmd *cobra.Command) error {
-	text, err := os.ReadFile(s.root + upSettings)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	settings, err := s.settings()
 	if err != nil {
 		return err
-	}
-	settings, err := dotenv.UnmarshalBytesWithLookup(text, nil)
-	if err != nil {
-		return skerry.Errorf(skerry.CodeInvalid, "%s: %w", upSettings, err)
 	}
 	for name, value := range settings {
 		if err := os.Setenv(name, value); err != nil {
@@ -232,6 +260,22 @@ func (s *service) settled(cmd *cobra.Command) error {
 		}
 	}
 	return role.FromEnv(cmd)
+}
+
+// settings reads what was written of flags.
+func (s *service) settings() (map[string]string, error) {
+	text, err := os.ReadFile(s.root + upSettings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	settings, err := dotenv.UnmarshalBytesWithLookup(text, nil)
+	if err != nil {
+		return nil, skerry.Errorf(skerry.CodeInvalid, "%s: %w", upSettings, err)
+	}
+	return settings, nil
 }
 
 // settingEscaper escapes what has a meaning between double quotes.

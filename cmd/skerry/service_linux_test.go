@@ -159,4 +159,12 @@ func TestUpAsAService(t *testing.T) {
 	if _, err := units.install(t.Context(), program, cmd.Flags()); !errors.As(err, &refused) || refused.Code != skerry.CodeConflict {
 		t.Errorf("beside a package of another program: %v", err)
 	}
+	// A unit that was written for a copy goes before that of a package that came later.
+	if _, err := units.write("/usr/lib/systemd/system/"+upUnit, []byte("[Service]\nExecStart="+program+" up\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := units.install(t.Context(), program, cmd.Flags()); !errors.As(err, &refused) || refused.Code != skerry.CodeConflict ||
+		!strings.Contains(refused.Error(), localUnits) {
+		t.Errorf("with a unit of %s before that of the package: %v", localBinary, err)
+	}
 }

@@ -60,6 +60,15 @@ type logRecord struct {
 	Attributes []attribute `json:"attributes,omitempty"`
 }
 
+// weight is about what it takes in memory.
+func (r logRecord) weight() int {
+	n := 100 + len(r.Body.String)
+	for _, a := range r.Attributes {
+		n += 32 + len(a.Key) + len(a.Value.String)
+	}
+	return n
+}
+
 func (e *Exporter) logBody(list []logRecord) any {
 	type scopeLogs struct {
 		Scope   scope       `json:"scope"`

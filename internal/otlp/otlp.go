@@ -29,6 +29,9 @@ const (
 	// queueLimit bounds the records, and the spans, that wait for the collector; the oldest go first.
 	queueLimit = 4096
 	batchLimit = 512
+	// queueBytes and batchBytes bound them, too, by how long they are: a line of an instance has up to a MiB. One is always taken.
+	queueBytes = 4 << 20
+	batchBytes = 1 << 20
 	// flushEvery is how often logs and spans are sent, if a batch is not full before.
 	flushEvery  = 5 * time.Second
 	sendTimeout = 10 * time.Second
@@ -94,7 +97,9 @@ func (e *Exporter) Measure(m Metrics) { e.metrics.Store(&m) }
 type queue[T any] struct {
 	mu      sync.Mutex
 	items   []T
-	dropped int // so far
+	weigh   func(T) int // nil: they are all short
+	weight  int         // of the items
+	dropped int         // so far
 	full    chan struct{}
 	room    chan struct{} // nil: nobody waits for it
 }
@@ -106,11 +111,12 @@ func (q *queue[T]) add(x T) {
 }
 
 func (q *queue[T]) addLocked(x T) {
-	if len(q.items) == queueLimit {
-		q.items = append(q.items[:0], q.items[1:]...)
+	for !q.fits(x) {
+		q.takeLocked(1)
 		q.dropped++
 	}
-	if q.items = append(q.items, x); len(q.items) >= batchLimit {
+	q.items, q.weight = append(q.items, x), q.weight+q.weightOf(x)
+	if len(q.items) >= batchLimit || q.weight >= batchBytes {
 		select {
 		case q.full <- struct{}{}:
 		default:
@@ -118,11 +124,33 @@ func (q *queue[T]) addLocked(x T) {
 	}
 }
 
+func (q *queue[T]) weightOf(x T) int {
+	if q.weigh == nil {
+		return 0
+	}
+	return q.weigh(x)
+}
+
+// fits reports whether there is room for one more.
+func (q *queue[T]) fits(x T) bool {
+	return len(q.items) == 0 || len(q.items) < queueLimit && q.weight+q.weightOf(x) <= queueBytes
+}
+
+// takeLocked takes away the first n.
+func (q *queue[T]) takeLocked(n int) {
+	for _, x := range q.items[:n] {
+		q.weight -= q.weightOf(x)
+	}
+	rest := append(q.items[:0], q.items[n:]...)
+	clear(q.items[len(rest):]) // or their texts would stay
+	q.items = rest
+}
+
 // addWhenRoom waits until there is room, or ctx ends.
 func (q *queue[T]) addWhenRoom(ctx context.Context, x T) {
 	for {
 		q.mu.Lock()
-		free := len(q.items) < queueLimit
+		free := q.fits(x)
 		if free {
 			q.addLocked(x)
 		}
@@ -151,15 +179,19 @@ func (q *queue[T]) signal() {
 func (q *queue[T]) next() []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return append([]T(nil), q.items[:min(len(q.items), batchLimit)]...)
+	n, weight := 0, 0
+	for n < min(len(q.items), batchLimit) && (n == 0 || weight+q.weightOf(q.items[n]) <= batchBytes) {
+		weight += q.weightOf(q.items[n])
+		n++
+	}
+	return append([]T(nil), q.items[:n]...)
 }
 
 // done takes away what was sent. What was dropped meanwhile was of it.
 func (q *queue[T]) done(n, droppedBefore int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n = max(0, n-(q.dropped-droppedBefore))
-	q.items = append(q.items[:0], q.items[n:]...)
+	q.takeLocked(max(0, n-(q.dropped-droppedBefore)))
 	q.signal()
 }
 
@@ -182,6 +214,7 @@ func New(opt Options) (*Exporter, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // headers hold tokens
 	out.logs.full, out.lines.full, out.spans.full = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	out.lines.room = make(chan struct{}, 1)
+	out.logs.weigh, out.lines.weigh = logRecord.weight, logRecord.weight
 	return out, nil
 }
 

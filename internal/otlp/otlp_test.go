@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
 )
 
@@ -208,6 +210,45 @@ func TestLinesWait(t *testing.T) {
 	})
 }
 
+// Long lines wait in few bytes, and reach the collector in requests that it takes.
+func TestLongLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := exporter(t, "http://127.0.0.1:1", io.Discard)
+		const lines, long = 100, 1 << 20
+		text := strings.Repeat("x", long)
+		var wg sync.WaitGroup
+		for n := range lines {
+			wg.Go(func() { e.Line(t.Context(), time.Now(), text, map[string]string{"n": strconv.Itoa(n)}) })
+		}
+		synctest.Wait()
+		if n := len(e.lines.items); n > 8 {
+			t.Errorf("%d MiB wait in the agent", n)
+		}
+		got := map[string]int{}
+		for len(got) < lines {
+			batch, before := e.lines.next(), e.lines.lost()
+			if len(batch) == 0 || len(batch) > 8 {
+				t.Fatalf("%d lines of a MiB in one request, after %d", len(batch), len(got))
+			}
+			for _, r := range batch {
+				got[r.Attributes[0].Value.String]++
+			}
+			e.lines.done(len(batch), before)
+			synctest.Wait()
+		}
+		wg.Wait()
+		if len(e.lines.items) != 0 || e.lines.weight != 0 || e.lines.lost() != 0 {
+			t.Errorf("%d lines, %d bytes wait, %d lost; want none", len(e.lines.items), e.lines.weight, e.lines.lost())
+		}
+		for range lines { // the role's own drop the oldest
+			slog.New(e.Tee(slog.NewTextHandler(io.Discard, nil))).Info(text)
+		}
+		if n := len(e.logs.items); n == 0 || n > 8 || e.logs.lost() != lines-n {
+			t.Errorf("%d MiB of the role wait, %d are lost", n, e.logs.lost())
+		}
+	})
+}
+
 // Metrics keep their kinds: counters have a beginning, buckets of histograms are counted apart.
 func TestMetrics(t *testing.T) {
 	text := `# HELP a_total Help, "quoted".
@@ -313,6 +354,70 @@ func TestDeployments(t *testing.T) {
 		failed := tell(wire.TierWorker, id, skerry.WorkerScheduled, skerry.Failed)
 		if len(failed) != 2 || failed[0].Status == nil || failed[0].Status.Code != codeError {
 			t.Errorf("a failure: %+v", failed)
+		}
+	})
+}
+
+// An instance that does not get ready and has ever other words for it takes no more memory, nor crowds out what others tell.
+func TestStepsAreBounded(t *testing.T) {
+	e := exporter(t, "http://127.0.0.1:1", io.Discard)
+	d := e.Deployments(wire.TierRoot, "")
+	i := &wire.Instance{ID: "web-rabcdefgh", Gen: 1, State: skerry.ClusterScheduled}
+	for n := range 10000 {
+		i.Phase = skerry.Phase("phase " + strconv.Itoa(n))
+		d.saw(i)
+	}
+	if n := len(d.under[i.ID].steps); n > stepLimit {
+		t.Errorf("%d steps are kept, want %d at most", n, stepLimit)
+	}
+	for range 10000 {
+		i.Timeline = append(i.Timeline, wire.Step{At: time.Now(), State: skerry.ClusterScheduled})
+	}
+	first := i.Timeline[0].At
+	i.State = skerry.Failed
+	d.saw(i)
+	if n := len(e.spans.items); n > stepLimit+2 || e.spans.items[0].Start != at(first) {
+		t.Errorf("%d spans, from %d; want %d at most, from %d", n, e.spans.items[0].Start, stepLimit+2, at(first))
+	}
+}
+
+// A role with many instances, of which one changes all the time, has time for something else than to list them. None is missed.
+func TestDeploymentsAreListedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		e := exporter(t, "http://127.0.0.1:1", io.Discard)
+		j := journal.New(journal.Limits{})
+		const takes = 50 * time.Millisecond
+		listed, inst := 0, wire.Instance{ID: "web-rabcdefgh", Gen: 1, State: skerry.ClusterScheduled}
+		var mu sync.Mutex
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = e.Deployments(wire.TierRoot, "").Follow(ctx, j, func(context.Context) ([]wire.Instance, error) {
+				time.Sleep(takes)
+				mu.Lock()
+				defer mu.Unlock()
+				listed++
+				return []wire.Instance{inst}, nil
+			})
+		}()
+		for range 10000 {
+			time.Sleep(time.Millisecond)
+			j.Announce(nil, []wire.Change{{Instance: inst.ID}})
+		}
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		if busy := time.Duration(listed) * takes; busy > 2*time.Second {
+			t.Errorf("%s of 12 s went into lists", busy)
+		}
+		inst.State, inst.Conditions = skerry.Running, []skerry.Condition{{Type: skerry.Ready, Status: true}}
+		mu.Unlock()
+		j.Announce(nil, []wire.Change{{Instance: inst.ID}})
+		time.Sleep(2 * time.Second)
+		cancel()
+		<-ended
+		if len(e.spans.items) == 0 {
+			t.Error("the last change is not told")
 		}
 	})
 }

@@ -16,6 +16,10 @@ import (
 // trackLimit bounds the deployments that are under way; of more, the oldest are not told.
 const trackLimit = 10000
 
+// stepLimit bounds what is told of one: its beginning, and the last ones. An instance that crashes for days has ever further ones, and a
+// site says which they are.
+const stepLimit = 32
+
 // Deployments makes a trace of how each instance comes to run, from what a role sees of it. Root, cluster and worker tell their parts of it
 // apart, to whichever collectors they have: the trace of an instance and of a generation of its application has the same identifier
 // everywhere, and each tier's span is the parent of the next one's, without a word about it between them.
@@ -50,6 +54,7 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 	sub := from.Subscribe()
 	defer sub.Close()
 	changed := map[skerry.InstanceID]bool{}
+	var rest <-chan time.Time // a list of many takes the role's time
 	for all := true; ; all = false {
 		for wait := !all; wait || len(sub.C) > 0; {
 			select {
@@ -60,12 +65,16 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 				} else if c != nil && c.Instance != "" {
 					changed[c.Instance] = true
 				}
+			case <-rest:
+				rest = nil
 			case <-ctx.Done():
 				return nil
 			}
-			wait = !all && len(changed) == 0
+			wait = !all && len(changed) == 0 || rest != nil
 		}
+		began := d.now()
 		instances, err := list(ctx)
+		rest = time.After(min(10*d.now().Sub(began), time.Second))
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -102,13 +111,13 @@ func (d *Deployments) saw(inst *wire.Instance) {
 		d.order = append(d.order, inst.ID)
 	}
 	if name := stepName(inst.State, inst.Phase); len(dep.steps) == 0 || dep.steps[len(dep.steps)-1].name != name {
-		dep.steps = append(dep.steps, step{now, name})
+		dep.add(step{now, name})
 	}
 	if over {
 		if len(inst.Timeline) > 0 { // which has the moments themselves
 			dep.steps = dep.steps[:0]
 			for _, s := range inst.Timeline {
-				dep.steps = append(dep.steps, step{s.At, stepName(s.State, s.Phase)})
+				dep.add(step{s.At, stepName(s.State, s.Phase)})
 			}
 		}
 		if c := inst.CreatedAt; !c.IsZero() && c.Before(dep.steps[0].at) {
@@ -117,6 +126,13 @@ func (d *Deployments) saw(inst *wire.Instance) {
 		d.tell(inst, dep, now, ready || inst.State == skerry.Terminated && (inst.Exit == nil || inst.Exit.Code == 0))
 		d.forget(inst.ID)
 	}
+}
+
+func (d *deployment) add(s step) {
+	if len(d.steps) == stepLimit {
+		d.steps = slices.Delete(d.steps, 1, 2)
+	}
+	d.steps = append(d.steps, s)
 }
 
 func (d *Deployments) forget(id skerry.InstanceID) {
