@@ -3207,6 +3207,10 @@ export interface components {
             area?: string;
             /** @description The only cluster that may run it. */
             cluster?: string;
+            /** @description Labels that the cluster must have. Operators of the root set them. */
+            clusterLabels?: {
+                [key: string]: string;
+            };
             /** @description Clusters that may run it. Default: all. */
             clusters?: string[];
             /** @description How much it loads shared resources and how much it suffers when they are loaded. Default: learned from its use. */
@@ -3452,7 +3456,7 @@ export interface components {
             name: string;
             /** @description What its application needs of agents. The server fills it in. */
             readonly needs?: string[];
-            /** @description Behaviour of an instance when its worker is cut off: run (a second copy may run elsewhere meanwhile), or {stopAfter: 30s} (it stops after that time, and none starts elsewhere before). The same applies at a site without its root, because the root may start it at another. Default: run. */
+            /** @description Behaviour of an instance when its worker is cut off: run (a second copy may run elsewhere meanwhile), or {stopAfter: 30s} (it stops after that time, and no replacement starts elsewhere before; a rolling update or a move between machines in touch still starts the next copy first). The same applies at a site without its root, because the root may start it at another. Default: run. */
             onDisconnect?: string | Record<string, never>;
             /**
              * @description Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A healthy copy is never restarted for that. Default: keep-replacement.
@@ -6643,7 +6647,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Error */
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {
                     [name: string]: unknown;
