@@ -1,6 +1,10 @@
 package api
 
-import "github.com/danielgtaylor/huma/v2"
+import (
+	"maps"
+
+	"github.com/danielgtaylor/huma/v2"
+)
 
 // apiVersion is that of the interface, not of the program.
 const apiVersion = "1"
@@ -17,6 +21,18 @@ func emptyDocument(registry huma.Registry) *huma.OpenAPI {
 			"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token, or the token from a login."},
 			"basic":  {Type: "http", Scheme: "basic", Description: "User name with password or access token; for image registries."},
 		}}}
+}
+
+// wholeDocument adds what only readers of the document need. Its schemas are a copy: requests are held against the others meanwhile, and
+// nobody locks those.
+func wholeDocument(of *huma.OpenAPI, problem *huma.Schema) *huma.OpenAPI {
+	doc, parts := *of, *of.Components
+	parts.Schemas = huma.NewMapRegistry(schemasPrefix, schemaName)
+	maps.Copy(parts.Schemas.Map(), of.Components.Schemas.Map())
+	addManifestSchemas(parts.Schemas)
+	parts.Responses = failureResponses(problem)
+	doc.Components = &parts
+	return &doc
 }
 
 // documentTags describes the groups of operations, in the order in which a reader meets them.

@@ -2,6 +2,8 @@ package api
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,9 +26,8 @@ func ParseWatch(namespace, app, kinds, accept string) error {
 
 // ManifestProblems holds a decoded manifest against its schema in the OpenAPI document.
 func (h *Handler) ManifestProblems(v any) (problems []string) {
-	h.OpenAPI() // has the schemas added
 	var result huma.ValidateResult
-	registry := h.api.OpenAPI().Components.Schemas
+	registry := h.document().Components.Schemas
 	for _, s := range registry.Map() {
 		s.PrecomputeMessages()
 	}
@@ -67,4 +68,9 @@ func PageOf[T any](list string, limit int, token string, items []T, key func(*T)
 		return nil, "", err
 	}
 	return out.Body.Items, out.Body.Continue, nil
+}
+
+// Schemas lists the names of the schemas that requests are held against.
+func (h *Handler) Schemas() []string {
+	return slices.Sorted(maps.Keys(h.api.OpenAPI().Components.Schemas.Map()))
 }

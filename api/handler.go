@@ -50,7 +50,8 @@ type Handler struct {
 	operations []operation
 	byID       map[string]bool
 	granted    map[string]bool // patterns of operations that users of the root may reach, if the site has granted that
-	spec       func() []byte   // openapi.json
+	document   func() *huma.OpenAPI
+	spec       func() []byte // openapi.json
 	specYAML   func() []byte
 }
 
@@ -100,14 +101,10 @@ func NewHandler(opt Options) (*Handler, error) {
 	handler.addDashboard()
 	handler.mux.HandleFunc("/", handler.unknown)
 	// Most processes are never asked for the document, and writing it takes a fifth of what their start computes.
-	document := sync.OnceValue(func() *huma.OpenAPI {
-		addManifestSchemas(registry)
-		doc := handler.api.OpenAPI()
-		doc.Components.Responses = failureResponses(registry.Schema(reflect.TypeFor[Problem](), true, ""))
-		return doc
-	})
-	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(document(), "", "  ")) })
-	handler.specYAML = sync.OnceValue(func() []byte { return written(document().YAML()) })
+	problem := registry.Schema(reflect.TypeFor[Problem](), true, "")
+	handler.document = sync.OnceValue(func() *huma.OpenAPI { return wholeDocument(handler.api.OpenAPI(), problem) })
+	handler.spec = sync.OnceValue(func() []byte { return written(json.MarshalIndent(handler.document(), "", "  ")) })
+	handler.specYAML = sync.OnceValue(func() []byte { return written(handler.document().YAML()) })
 	return handler, nil
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -69,29 +70,41 @@ func readPageToken(list, token string) (key string, err error) {
 // pageOf gives the page of a list that is asked for: by key, which each item has its own of. Without a limit or a token, all are given as
 // they are.
 func pageOf[T any](list string, in PageIn, items []T, key func(*T) string) (*pageAnswer[T], error) {
-	if in.Continue != "" || in.Limit > 0 {
-		byKey := func(a, b T) int { return strings.Compare(key(&a), key(&b)) }
-		if !slices.IsSortedFunc(items, byKey) {
-			items = slices.Clone(items)
-			slices.SortFunc(items, byKey)
+	if in.Continue == "" && in.Limit <= 0 {
+		if items == nil {
+			items = []T{}
 		}
+		return &pageAnswer[T]{Page[T]{Items: items}}, nil
 	}
+	after := ""
 	if in.Continue != "" {
-		after, err := readPageToken(list, in.Continue)
-		if err != nil {
+		var err error
+		if after, err = readPageToken(list, in.Continue); err != nil {
 			return nil, err
 		}
-		items = items[sort.Search(len(items), func(i int) bool { return key(&items[i]) > after }):]
 	}
+	// Keys alone are sorted: items are large, and whoever wants all of them asks for each page.
+	type place struct {
+		key string
+		at  int
+	}
+	var rest []place
+	for at := range items {
+		if k := key(&items[at]); in.Continue == "" || k > after {
+			rest = append(rest, place{k, at})
+		}
+	}
+	slices.SortFunc(rest, func(a, b place) int { return cmp.Or(strings.Compare(a.key, b.key), cmp.Compare(a.at, b.at)) })
 	next := ""
-	if in.Limit > 0 && len(items) > in.Limit {
-		items = items[:in.Limit]
-		next = pageToken(list, key(&items[in.Limit-1]))
+	if in.Limit > 0 && len(rest) > in.Limit {
+		rest = rest[:in.Limit]
+		next = pageToken(list, rest[in.Limit-1].key)
 	}
-	if items == nil {
-		items = []T{}
+	page := make([]T, 0, len(rest))
+	for _, p := range rest {
+		page = append(page, items[p.at])
 	}
-	return &pageAnswer[T]{Page[T]{Items: items, Continue: next}}, nil
+	return &pageAnswer[T]{Page[T]{Items: page, Continue: next}}, nil
 }
 
 // pageBack gives the newest of a list that grows at its end, or those before an earlier answer, each time the oldest first.

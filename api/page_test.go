@@ -110,6 +110,28 @@ func TestPagesWhileTheListChanges(t *testing.T) {
 	}
 }
 
+// TestPageOfManyItems has a page cost little more than itself: a client that wants all items asks for each of the pages.
+func TestPageOfManyItems(t *testing.T) {
+	const many, limit = 20000, 100
+	items := make([]wire.Instance, many)
+	for n := range items {
+		items[n].ID = skerry.InstanceID(fmt.Sprintf("web-%05d", n*7919%many))
+	}
+	var got []wire.Instance
+	allocs := testing.AllocsPerRun(1, func() {
+		var err error
+		got, _, err = api.PageOf("/v1/instances", limit, api.PageToken("/v1/instances", "web-00499"), items,
+			func(i *wire.Instance) string { return string(i.ID) })
+		must(t, err)
+	})
+	if len(got) != limit || got[0].ID != "web-00500" || got[limit-1].ID != "web-00599" {
+		t.Errorf("a page of many items: got %d, want %d from web-00500 to web-00599", len(got), limit)
+	}
+	if most := 100.0; allocs > most {
+		t.Errorf("a page of %d in %d items: got %.0f allocations, want %.0f at most", limit, many, allocs, most)
+	}
+}
+
 func TestBadPageTokens(t *testing.T) {
 	s := newRoot(t)
 	made, err := s.admin().CreateAccessToken(t.Context(), api.AccessTokenRequest{Name: "raw"})

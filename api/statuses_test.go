@@ -121,7 +121,8 @@ func bodyOf(id string) string {
 	switch id {
 	case "put-secret":
 		return `{"data":{"a":"YQ=="}}`
-	case "set-quota", "drain-worker", "drain-cluster", "drain-cluster-worker", "change-user", "restore-snapshot":
+	case "set-quota", "drain-worker", "drain-cluster", "drain-cluster-worker", "change-user",
+		"restore-snapshot", "label-cluster":
 		return `{}`
 	case "put-certificate":
 		return `{"certificate":"x","key":"x"}`

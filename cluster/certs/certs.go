@@ -254,7 +254,8 @@ func (c *Certs) Review(now time.Time) (orders []Order, writes []wire.Write, chan
 	return orders, writes, changed
 }
 
-// queue lists the hosts whose order is due: renewals first, those that end soonest at the head, then who came first.
+// queue lists the hosts whose order is due: renewals first, those that end soonest at the head, then those of organisations that had few
+// orders of late, so that hosts which never get a certificate do not use up what others need, then who came first.
 func (c *Certs) queue(now time.Time) (out []*Want) {
 	if c.policy.Directory == "" {
 		return nil
@@ -281,8 +282,13 @@ func (c *Certs) queue(now time.Time) (out []*Want) {
 		}
 		return now.AddDate(100, 0, 0)
 	}
+	had := map[string]int{}
+	for _, h := range c.hosts {
+		had[h.Org] += len(h.Tried)
+	}
 	slices.SortFunc(out, func(a, b *Want) int {
-		return cmp.Or(ends(a).Compare(ends(b)), cmp.Compare(a.Order, b.Order), strings.Compare(a.Host, b.Host))
+		return cmp.Or(ends(a).Compare(ends(b)), cmp.Compare(had[a.Org], had[b.Org]), cmp.Compare(a.Order, b.Order),
+			strings.Compare(a.Host, b.Host))
 	})
 	return out
 }

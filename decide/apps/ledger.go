@@ -116,13 +116,14 @@ type ledger struct {
 	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
 	unplaced  map[skerry.InstanceID]bool
 	stopping  map[skerry.InstanceID]bool
-	labels    map[string]map[string]string // of holders
+	ofApp     map[skerry.AppKey]map[string]bool // names of services with instances
+	labels    map[string]map[string]string      // of holders
 }
 
 func newLedger(seed [16]byte, tier string) *ledger {
 	return &ledger{claims: newClaims(), seed: seed, local: tier, inst: map[skerry.InstanceID]*Instance{},
-		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{},
-		unplaced:  map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}, labels: map[string]map[string]string{}}
+		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{}, ofApp: map[skerry.AppKey]map[string]bool{},
+		unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}, labels: map[string]map[string]string{}}
 }
 
 func (l *ledger) addInstance(i *Instance) {
@@ -131,6 +132,10 @@ func (l *ledger) addInstance(i *Instance) {
 	if m == nil {
 		m = map[skerry.InstanceID]*Instance{}
 		l.byService[i.Service] = m
+		if l.ofApp[i.Service.App] == nil {
+			l.ofApp[i.Service.App] = map[string]bool{}
+		}
+		l.ofApp[i.Service.App][i.Service.Service] = true
 	}
 	m[i.ID] = i
 	l.index(i)
@@ -170,6 +175,9 @@ func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
 	delete(l.byService[i.Service], i.ID)
 	if len(l.byService[i.Service]) == 0 {
 		delete(l.byService, i.Service)
+		if delete(l.ofApp[i.Service.App], i.Service.Service); len(l.ofApp[i.Service.App]) == 0 {
+			delete(l.ofApp, i.Service.App)
+		}
 	}
 	delete(l.unplaced, i.ID)
 	delete(l.stopping, i.ID)
@@ -222,15 +230,8 @@ func (l *ledger) ofRevision(k skerry.ServiceKey, rev string) *Instance {
 
 // InstancesOf lists the instances of an application, by service and age.
 func (l *ledger) InstancesOf(k skerry.AppKey) []*Instance {
-	var names []string
-	for sk := range l.byService {
-		if sk.App == k {
-			names = append(names, sk.Service)
-		}
-	}
-	slices.Sort(names)
 	var out []*Instance
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(l.ofApp[k])) {
 		out = append(out, l.Instances(skerry.ServiceKey{App: k, Service: n})...)
 	}
 	return out
@@ -302,10 +303,8 @@ func (l *ledger) RetryNow() {
 
 func (l *ledger) servicesWithInstances(k skerry.AppKey) []skerry.ServiceKey {
 	var out []skerry.ServiceKey
-	for sk := range l.byService {
-		if sk.App == k {
-			out = append(out, sk)
-		}
+	for service := range l.ofApp[k] {
+		out = append(out, skerry.ServiceKey{App: k, Service: service})
 	}
 	return out
 }
@@ -367,7 +366,7 @@ func (l *ledger) audit() (faults []string) {
 		listed += len(list)
 	}
 	for id, i := range l.inst {
-		if i.ID != id || l.byService[i.Service][id] != i {
+		if i.ID != id || l.byService[i.Service][id] != i || !l.ofApp[i.Service.App][i.Service.Service] {
 			bad("%s is not listed under its service", id)
 		}
 		if waits := i.State == skerry.Requested && i.Holder == "" && !i.Stopping; waits != l.unplaced[id] {
