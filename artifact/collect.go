@@ -48,7 +48,11 @@ type ownImage struct {
 func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
 	s := h.Store
 	if s.depot != nil { // before manifests go here, which say what is needed there
-		if err := s.depot.sweepOld(context.Background()); err != nil {
+		err := SettleDepot(context.Background(), s)
+		if err == nil {
+			err = s.depot.sweepOld(context.Background())
+		}
+		if err != nil {
 			return Pruned{}, err
 		}
 	}

@@ -69,6 +69,9 @@ type depot struct {
 	why    error // it is not
 	blobs  map[digest.Digest]depotBlob
 	doomed map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
+	// doubts are names, by their keys, of which nobody knows what the depot says: a change failed, and may have been made. What they
+	// may lead to stays until the function is called.
+	doubts map[string]map[digest.Digest]func()
 }
 
 type depotBlob struct {
@@ -85,7 +88,7 @@ type depotName struct {
 
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
-		doomed: map[digest.Digest]chan struct{}{}}
+		doomed: map[digest.Digest]chan struct{}{}, doubts: map[string]map[digest.Digest]func(){}}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }
@@ -242,63 +245,6 @@ func (d *depot) forget(sum digest.Digest) {
 	delete(d.blobs, sum)
 }
 
-// changing has a name changed by one at a time, until the function that it gives is called.
-func (d *depot) changing(key string) func() {
-	h := uint32(2166136261)
-	for _, c := range []byte(key) {
-		h = (h ^ uint32(c)) * 16777619
-	}
-	mu := &d.naming[h%uint32(len(d.naming))]
-	mu.Lock()
-	return mu.Unlock
-}
-
-// putName writes a name. The caller changes it alone.
-func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
-	out := depotName{name: n}
-	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
-	for desc := range d.s.under(repo, slices.Values([]digest.Digest{n.Digest})) {
-		if elsewhere(desc) {
-			out.Sent = append(out.Sent, desc.Digest)
-		}
-	}
-	raw := mustJSON(out)
-	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
-}
-
-// publish gives a name to what a client pushed; in the depot first.
-func publish(ctx context.Context, s *Store, ref imageref.Ref, n name) error {
-	if !s.depot.own(ref) {
-		return s.putName(ref, n)
-	}
-	defer s.depot.changing(key(ref))()
-	s.mu.Lock()
-	old := s.names[key(ref)]
-	s.mu.Unlock()
-	if !old.Pushed || old.Digest != n.Digest {
-		n.Added = s.o.Now().UTC()
-		if err := s.depot.putName(ctx, ref, n); err != nil {
-			return err
-		}
-	}
-	return s.putName(ref, n)
-}
-
-// unpublish takes a name away; from the depot first.
-func unpublish(ctx context.Context, s *Store, ref imageref.Ref) error {
-	if !s.depot.own(ref) {
-		return s.removeName(ref)
-	}
-	if err := s.depot.away(ref); err != nil {
-		return err
-	}
-	defer s.depot.changing(key(ref))()
-	if err := s.depot.Delete(ctx, s.depot.nameObject(key(ref))); err != nil {
-		return s.depot.fail(err)
-	}
-	return s.removeName(ref)
-}
-
 // collected deletes the names from the depot that Collect has removed here, and what only they needed. A name whose deletion fails comes
 // back.
 func (d *depot) collected(ctx context.Context, names map[string]name, blobs []digest.Digest) error {
@@ -314,25 +260,6 @@ func (d *depot) collected(ctx context.Context, names map[string]name, blobs []di
 		return errors.Join(append(errs, d.s.saveNamesLocked())...)
 	}
 	return d.sweep(ctx, blobs)
-}
-
-func (d *depot) unname(ctx context.Context, key string, was name) error {
-	defer d.changing(key)()
-	s := d.s
-	s.mu.Lock()
-	_, again := s.names[key] // it was pushed meanwhile
-	s.mu.Unlock()
-	if again {
-		return nil
-	}
-	err := d.fail(d.Delete(ctx, d.nameObject(key)))
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.names[key] = was
-		s.changes++
-	}
-	return err
 }
 
 // sweep deletes those of some blobs from the depot that nothing needs. It deletes nothing while something that it cannot read may need one.

@@ -5,6 +5,7 @@ package artifact
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -15,6 +16,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"skerry.dev/skerry/artifact/imageref"
 )
 
 // shelf is a depot in memory. after is told of each change and list that was made, and can have it fail nevertheless.
@@ -108,4 +113,102 @@ func TestDepotIsLoadedOnce(t *testing.T) {
 	}
 	reg.wantPulled("team/app:1", "team/app:2")
 	startMachine(t, filepath.Join(t.TempDir(), "images"), depot, 0).load().wantPulled("team/app:1", "team/app:2")
+}
+
+var errAnswerLost = errors.New("the answer was lost")
+
+// lose has the answers to some changes be lost.
+func lose(method, prefix string) func(string, string) error {
+	return func(m, name string) error {
+		if m == method && strings.HasPrefix(name, prefix) {
+			return errAnswerLost
+		}
+		return nil
+	}
+}
+
+// again gives another process over the same depot.
+func (d *shelf) again(t *testing.T) *machine {
+	t.Helper()
+	return startMachine(t, filepath.Join(t.TempDir(), "images"), d, 0).load()
+}
+
+// rename pushes the manifest of an image again, also where the registry says that it has it.
+func rename(t *testing.T, reg *machine, img v1.Image) {
+	t.Helper()
+	raw, err := img.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, text := reg.ask(http.MethodPut, "team/app/manifests/1", bytes.NewReader(raw)); code != http.StatusCreated {
+		t.Fatalf("an image is pushed again with %d %s, want %d", code, text, http.StatusCreated)
+	}
+}
+
+// TestDepotNameInDoubt: the depot carried out a change of a name, and its answer was lost. Whatever the name leads to then is whole, a push
+// that is acknowledged later holds, and without one the next round of collection writes what the registry says.
+func TestDepotNameInDoubt(t *testing.T) {
+	tag := imageref.Ref{Registry: depotRegistry, Repository: "team/app", Tag: "1"}
+	t.Run("a push that failed", func(t *testing.T) {
+		depot := newShelf()
+		reg := depot.again(t)
+		reg.push(t, "team/app:1", 1000)
+		depot.then(lose(http.MethodPut, depotNames+"team/app:1"))
+		if _, err := pushImage(t, reg.host, "team/app:1", 1, 2000); err == nil {
+			t.Fatalf("a push is acknowledged whose name may not be there")
+		}
+		depot.then(nil)
+		depot.again(t).wantPulled("team/app:1")
+	})
+	t.Run("the image before is pushed again", func(t *testing.T) {
+		depot := newShelf()
+		reg := depot.again(t)
+		img, err := pushImage(t, reg.host, "team/app:1", 1, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		depot.then(lose(http.MethodPut, depotNames+"team/app:1"))
+		if _, err := pushImage(t, reg.host, "team/app:1", 1, 2000); err == nil {
+			t.Fatalf("a push is acknowledged whose name may not be there")
+		}
+		depot.then(nil)
+		rename(t, reg, img)
+		if got, _ := depot.again(t).Store.Lookup(tag); got != sumOf(t, img) {
+			t.Errorf("the tag means %s, want %s, which was acknowledged last", got, sumOf(t, img))
+		}
+	})
+	t.Run("it is collected", func(t *testing.T) {
+		depot := newShelf()
+		reg := depot.again(t)
+		first := reg.push(t, "team/app:1", 1000)
+		depot.then(lose(http.MethodPut, depotNames+"team/app:1"))
+		if _, err := pushImage(t, reg.host, "team/app:1", 1, 2000); err == nil {
+			t.Fatalf("a push is acknowledged whose name may not be there")
+		}
+		depot.then(nil)
+		reg.pass(48 * time.Hour)
+		reg.collect(t, Limits{})
+		reg.collect(t, Limits{})
+		if got, _ := depot.again(t).Store.Lookup(tag); got != first {
+			t.Errorf("the tag means %s, want %s", got, first)
+		}
+		if list := objects(t, depot, depotBlobs); len(list) != 3 {
+			t.Errorf("the depot has %d blobs, want those of one image, 3", len(list))
+		}
+	})
+	t.Run("a deletion that failed", func(t *testing.T) {
+		depot := newShelf()
+		reg := depot.again(t)
+		img, err := pushImage(t, reg.host, "team/app:1", 1, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		depot.then(lose(http.MethodDelete, depotNames))
+		if code, _ := reg.ask(http.MethodDelete, "team/app/manifests/1", nil); code != http.StatusServiceUnavailable {
+			t.Fatalf("a deletion that failed gives %d, want %d", code, http.StatusServiceUnavailable)
+		}
+		depot.then(nil)
+		rename(t, reg, img)
+		depot.again(t).wantPulled("team/app:1")
+	})
 }
