@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -69,6 +70,7 @@ type depot struct {
 	why    error // it is not
 	blobs  map[digest.Digest]depotBlob
 	doomed map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
+	left   map[digest.Digest]depotBlob     // blobs whose deletion failed: nobody knows whether they are there
 	// doubts are names, by their keys, of which nobody knows what the depot says: a change failed, and may have been made. What they
 	// may lead to stays until the function is called.
 	doubts map[string]map[digest.Digest]func()
@@ -88,7 +90,8 @@ type depotName struct {
 
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
-		doomed: map[digest.Digest]chan struct{}{}, doubts: map[string]map[digest.Digest]func(){}}
+		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{},
+		doubts: map[string]map[digest.Digest]func(){}}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }
@@ -229,6 +232,7 @@ func (d *depot) put(ctx context.Context, sum digest.Digest) error {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	d.blobs[sum] = depotBlob{st.Size(), d.s.o.Now()}
+	delete(d.left, sum)
 	return nil
 }
 
@@ -275,12 +279,16 @@ func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
 	over := make(chan struct{})
 	for _, sum := range sums {
 		b, there := d.blobs[sum]
+		if !there {
+			b, there = d.left[sum]
+		}
 		if !there || live[sum] || !store.asked[sum].IsZero() || d.doomed[sum] != nil {
 			continue
 		}
 		gone[sum] = b
 		d.doomed[sum] = over
 		delete(d.blobs, sum)
+		delete(d.left, sum)
 	}
 	store.mu.Unlock()
 	var errs []error
@@ -288,7 +296,7 @@ func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
 		if err := d.Delete(ctx, blobObject(sum)); err != nil {
 			errs = append(errs, d.fail(err))
 			store.mu.Lock()
-			d.blobs[sum] = b // for the next time
+			d.left[sum] = b // for the next time
 			store.mu.Unlock()
 		}
 	}
@@ -346,7 +354,7 @@ func manifestsUnder(s *Store, top digest.Digest) map[digest.Digest]bool {
 // sweepOld deletes what nothing has needed for a day: what was left by pushes, and by deletions that were cut off.
 func (d *depot) sweepOld(ctx context.Context) error {
 	d.s.mu.Lock()
-	var old []digest.Digest
+	old := slices.Collect(maps.Keys(d.left))
 	for sum, b := range d.blobs {
 		if d.s.o.Now().Sub(b.since) > unnamed {
 			old = append(old, sum)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"skerry.dev/skerry/artifact/imageref"
 )
@@ -211,4 +212,51 @@ func TestDepotNameInDoubt(t *testing.T) {
 		rename(t, reg, img)
 		depot.again(t).wantPulled("team/app:1")
 	})
+}
+
+// TestDepotBlobInDoubt: the depot deleted blobs, and its answers were lost. Whoever pushes one again is not told that it is there.
+func TestDepotBlobInDoubt(t *testing.T) {
+	depot := newShelf()
+	reg := depot.again(t)
+	img, err := pushImage(t, reg.host, "team/app:1", 1, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	depot.then(lose(http.MethodDelete, depotBlobs))
+	if code, text := reg.ask(http.MethodDelete, "team/app/manifests/"+sumOf(t, img).String(), nil); code != http.StatusAccepted {
+		t.Fatalf("the image is deleted with %d %s, want %d", code, text, http.StatusAccepted)
+	}
+	depot.then(nil)
+	if err := remote.Write(reg.ref(t, "team/app:1"), img); err != nil {
+		t.Fatal(err)
+	}
+	reg.wantPulled("team/app:1")
+	depot.again(t).wantPulled("team/app:1")
+}
+
+// TestDepotBlobIsLeft: a blob that the depot did not delete goes with the next round of collection.
+func TestDepotBlobIsLeft(t *testing.T) {
+	depot := newShelf()
+	reg := depot.again(t)
+	sum := reg.push(t, "team/app:1", 1000)
+	before := map[string][]byte{}
+	depot.then(func(method, name string) error {
+		if method != http.MethodDelete || !strings.HasPrefix(name, depotBlobs) {
+			return nil
+		}
+		depot.mu.Lock()
+		defer depot.mu.Unlock()
+		depot.objects[name] = before[name]
+		return errAnswerLost
+	})
+	maps.Copy(before, depot.objects)
+	if code, text := reg.ask(http.MethodDelete, "team/app/manifests/"+sum.String(), nil); code != http.StatusAccepted {
+		t.Fatalf("the image is deleted with %d %s, want %d", code, text, http.StatusAccepted)
+	}
+	depot.then(nil)
+	reg.pass(48 * time.Hour)
+	reg.collect(t, Limits{})
+	if list := objects(t, depot, depotBlobs); len(list) > 0 {
+		t.Errorf("the depot still has %v", list)
+	}
 }

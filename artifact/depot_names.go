@@ -13,8 +13,8 @@ import (
 	"skerry.dev/skerry/artifact/imageref"
 )
 
-// nameTime bounds how long a change of a name may take. It goes on when whoever asked for it has gone: cut off, nobody would know whether it
-// was made.
+// nameTime bounds how long a change of a name may take. It goes on when whoever asked for it has gone: cut off, nobody would know whether
+// it was made.
 const nameTime = time.Minute
 
 func nameContext(ctx context.Context) (context.Context, context.CancelFunc) {
