@@ -71,6 +71,8 @@ type depot struct {
 	blobs  map[digest.Digest]depotBlob
 	doomed map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
 	left   map[digest.Digest]depotBlob     // blobs whose deletion failed: nobody knows whether they are there
+	// damaged were not what their digests say when they were read first.
+	damaged map[digest.Digest]bool
 	// doubts are names, by their keys, of which nobody knows what the depot says: a change failed, and may have been made. What they
 	// may lead to stays until the function is called.
 	doubts map[string]map[digest.Digest]func()
@@ -90,7 +92,7 @@ type depotName struct {
 
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
-		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{},
+		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{}, damaged: map[digest.Digest]bool{},
 		doubts: map[string]map[digest.Digest]func(){}}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
@@ -319,7 +321,7 @@ func (d *depot) knownLocked() error {
 			continue
 		}
 		for sum := range manifestsUnder(d.s, n.Digest) {
-			if _, there := d.blobs[sum]; there && readable(d.s, sum) != nil {
+			if _, there := d.blobs[sum]; (there || d.damaged[sum]) && readable(d.s, sum) != nil {
 				return fmt.Errorf("manifest %s of %s: %w", sum, k, readable(d.s, sum))
 			}
 		}

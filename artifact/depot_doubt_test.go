@@ -260,3 +260,49 @@ func TestDepotBlobIsLeft(t *testing.T) {
 		t.Errorf("the depot still has %v", list)
 	}
 }
+
+// TestDepotManifestIsDamaged: the bucket has changed a manifest and a config. All other images are served, pushed and deleted, and a push
+// repairs these.
+func TestDepotManifestIsDamaged(t *testing.T) {
+	depot := newShelf()
+	reg := depot.again(t)
+	reg.push(t, "team/other:1", 1000)
+	img, err := pushImage(t, reg.host, "team/app:1", 1, 2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := reg.Store.readManifest(sumOf(t, img))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := reg.Store.readBlob(manifest.image.Config.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, object := range map[string]string{"manifest": blobObject(sumOf(t, img)), "config": blobObject(manifest.image.Config.Digest)} {
+		t.Run(what, func(t *testing.T) {
+			depot.mu.Lock()
+			depot.objects[object] = bytes.Repeat([]byte("x"), len(depot.objects[object]))
+			depot.mu.Unlock()
+			two := depot.again(t)
+			two.wantPulled("team/other:1")
+			two.push(t, "team/other:2", 1000)
+			if err := two.pull("team/app:1"); err == nil {
+				t.Errorf("what the bucket has changed is served")
+			}
+			two.pass(48 * time.Hour)
+			_, _ = two.Collect(Limits{}, nil)
+			if list := objects(t, depot, blobObject(manifest.image.Layers[0].Digest)); len(list) == 0 {
+				t.Errorf("a layer is collected although it is not known what needs it")
+			}
+			if err := remote.Write(two.ref(t, "team/app:1"), img); err != nil {
+				t.Errorf("it is not pushed again: %v", err)
+			}
+			if code, text := two.pushBlob("team/app", string(config)); code != http.StatusCreated { // the client asked for the manifest only
+				t.Errorf("a config is pushed with %d %s, want %d", code, text, http.StatusCreated)
+			}
+			two.wantPulled("team/app:1", "team/other:1", "team/other:2")
+			depot.again(t).wantPulled("team/app:1")
+		})
+	}
+}

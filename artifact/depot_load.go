@@ -228,7 +228,15 @@ func (d *depot) fetchManifests(ctx context.Context, names map[string]name) error
 		if known {
 			return nil
 		}
-		if err := d.small(gctx, sum); errors.Is(err, fs.ErrNotExist) || err == nil && !isManifest {
+		err := d.small(gctx, sum)
+		if errors.Is(err, ErrDigest) || errors.Is(err, ErrTooLarge) {
+			d.forget(sum) // it is not what it was: whoever pushes it again has to send it, and all others need not wait for that
+			d.s.mu.Lock()
+			d.damaged[sum] = true
+			d.s.mu.Unlock()
+			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !isManifest {
 			return nil // of an index, what was never pushed
 		} else if err != nil {
 			return err
