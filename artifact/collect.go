@@ -45,18 +45,18 @@ type ownImage struct {
 // inUse are the digests that something runs from or could go back to.
 //
 // Names go first, on the disk too: a crash leaves content without a name, which the next Collect removes, and no name without content.
-func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
+func (h *Handler) Collect(ctx context.Context, limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
 	s := h.Store
 	if s.depot != nil { // before manifests go here, which say what is needed there
-		err := SettleDepot(context.Background(), s)
+		err := SettleDepot(ctx, s)
 		if err == nil {
-			err = s.depot.sweepOld(context.Background())
+			err = s.depot.sweepOld(ctx)
 		}
 		if err != nil {
 			return Pruned{}, err
 		}
 	}
-	out, err := h.collectImages(limits, inUse)
+	out, err := h.collectImages(ctx, limits, inUse)
 	if err != nil {
 		return out, err
 	}
@@ -65,7 +65,7 @@ func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, 
 	return out, err
 }
 
-func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
+func (h *Handler) collectImages(ctx context.Context, limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
 	h.Store.mu.Lock()
 	out, names, blobs, err := h.collectNamesLocked(limits, inUse)
 	if err == nil && h.Store.depot == nil {
@@ -73,7 +73,7 @@ func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (Pr
 	}
 	h.Store.mu.Unlock()
 	if err == nil && len(names) > 0 && h.Store.depot != nil {
-		err = h.Store.depot.collected(context.Background(), names, blobs)
+		err = h.Store.depot.collected(ctx, names, blobs)
 	}
 	return out, err
 }

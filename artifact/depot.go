@@ -49,6 +49,7 @@ const (
 	depotNames    = "names/" // names/REPOSITORY:TAG and names/REPOSITORY@DIGEST, each a depotName
 	depotParallel = 16       // small objects that are read at a time
 	depotSends    = 4        // blobs that are sent at a time, each with a part in memory
+	depotFailures = 3        // deletions that fail before the others wait for the next time
 	maxDepotName  = 64 << 10 // bytes
 )
 
@@ -256,7 +257,9 @@ func (d *depot) forget(sum digest.Digest) {
 func (d *depot) collected(ctx context.Context, names map[string]name, blobs []digest.Digest) error {
 	var errs []error
 	for k, n := range names {
-		if err := d.unname(ctx, k, n); err != nil {
+		if len(errs) >= depotFailures {
+			d.back(k, n)
+		} else if err := d.unname(ctx, k, n); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -295,12 +298,16 @@ func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
 	store.mu.Unlock()
 	var errs []error
 	for sum, b := range gone {
-		if err := d.Delete(ctx, blobObject(sum)); err != nil {
+		if len(errs) < depotFailures {
+			err := d.Delete(ctx, blobObject(sum))
+			if err == nil {
+				continue
+			}
 			errs = append(errs, d.fail(err))
-			store.mu.Lock()
-			d.left[sum] = b // for the next time
-			store.mu.Unlock()
 		}
+		store.mu.Lock()
+		d.left[sum] = b // for the next time
+		store.mu.Unlock()
 	}
 	store.mu.Lock()
 	for sum := range gone {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -71,7 +72,10 @@ func (d *shelf) Get(_ context.Context, name string, offset int64) (io.ReadCloser
 	return io.NopCloser(bytes.NewReader(raw[offset:])), nil
 }
 
-func (d *shelf) Delete(_ context.Context, name string) error {
+func (d *shelf) Delete(ctx context.Context, name string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	d.mu.Lock()
 	delete(d.objects, name)
 	d.mu.Unlock()
@@ -291,7 +295,7 @@ func TestDepotManifestIsDamaged(t *testing.T) {
 				t.Errorf("what the bucket has changed is served")
 			}
 			two.pass(48 * time.Hour)
-			_, _ = two.Collect(Limits{}, nil)
+			_, _ = two.Collect(t.Context(), Limits{}, nil)
 			if list := objects(t, depot, blobObject(manifest.image.Layers[0].Digest)); len(list) == 0 {
 				t.Errorf("a layer is collected although it is not known what needs it")
 			}
@@ -305,4 +309,44 @@ func TestDepotManifestIsDamaged(t *testing.T) {
 			depot.again(t).wantPulled("team/app:1")
 		})
 	}
+}
+
+// TestDepotCollectEnds: a depot is away while images are collected, and each question takes long. It is not asked for each of them, and a
+// role that ends does not wait for it. All images are still there.
+func TestDepotCollectEnds(t *testing.T) {
+	depot := newShelf()
+	reg := depot.again(t)
+	var names []string
+	for n := range 6 {
+		names = append(names, fmt.Sprintf("team/app:%d", n))
+		reg.push(t, names[n], 1000)
+	}
+	reg.pass(48 * time.Hour)
+	for what, most := range map[string]int{"away": depotFailures, "a role that ends": 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := 0
+		depot.then(func(method, _ string) error {
+			if method != http.MethodDelete {
+				return nil
+			}
+			asked++
+			if asked >= most && most == 1 {
+				cancel()
+			}
+			return errAnswerLost
+		})
+		if _, err := reg.Collect(ctx, Limits{Space: 1}, nil); err == nil {
+			t.Errorf("%s: what nobody can delete is collected", what)
+		}
+		cancel()
+		if asked > most {
+			t.Errorf("%s: it was asked %d times, want at most %d", what, asked, most)
+		}
+		depot.then(nil)
+		if err := SettleDepot(t.Context(), reg.Store); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	reg.wantPulled(names...)
+	depot.again(t).wantPulled(names...)
 }

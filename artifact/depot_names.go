@@ -139,12 +139,19 @@ func (d *depot) unname(ctx context.Context, key string, was name) error {
 		d.sure(key)
 		return nil
 	}
-	s.mu.Lock()
-	s.names[key] = was
-	s.changes++
-	s.mu.Unlock()
+	d.back(key, was)
 	d.doubt(key, "")
 	return err
+}
+
+// back has a name again that was to be collected, unless it was pushed meanwhile.
+func (d *depot) back(key string, was name) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if _, again := d.s.names[key]; !again {
+		d.s.names[key] = was
+		d.s.changes++
+	}
 }
 
 // SettleDepot has a store's depot say what the store does of names whose change failed there, as far as it may have been made. Without a

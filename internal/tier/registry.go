@@ -189,7 +189,7 @@ func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
 	for d := range uses {
 		inUse[d] = true
 	}
-	return m.handler.Collect(m.limits, inUse)
+	return m.handler.Collect(ctx, m.limits, inUse)
 }
 
 func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
