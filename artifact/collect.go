@@ -46,11 +46,11 @@ type ownImage struct {
 //
 // Names go first, on the disk too: a crash leaves content without a name, which the next Collect removes, and no name without content.
 func (h *Handler) Collect(ctx context.Context, limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
-	s := h.Store
-	if s.depot != nil { // before manifests go here, which say what is needed there
-		err := SettleDepot(ctx, s)
+	store := h.Store
+	if store.depot != nil { // before manifests go here, which say what is needed there
+		err := SettleDepot(ctx, store)
 		if err == nil {
-			err = s.depot.sweepOld(ctx)
+			err = store.depot.sweepOld(ctx)
 		}
 		if err != nil {
 			return Pruned{}, err

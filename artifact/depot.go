@@ -216,21 +216,21 @@ func (d *depot) put(ctx context.Context, sum digest.Digest) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	f, err := os.Open(d.s.blobPath(sum))
+	file, err := os.Open(d.s.blobPath(sum))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	st, err := f.Stat()
+	defer file.Close()
+	st, err := file.Stat()
 	if err != nil {
 		return err
 	}
 	h := sum.Algorithm().Digester()
-	if err := d.Put(ctx, blobObject(sum), io.TeeReader(f, h.Hash()), st.Size()); err != nil {
+	if err := d.Put(ctx, blobObject(sum), io.TeeReader(file, h.Hash()), st.Size()); err != nil {
 		return d.fail(err)
 	}
 	if h.Digest() != sum {
-		return errors.Join(drop(d.s, f, sum), d.fail(d.Delete(context.WithoutCancel(ctx), blobObject(sum))))
+		return errors.Join(drop(d.s, file, sum), d.fail(d.Delete(context.WithoutCancel(ctx), blobObject(sum))))
 	}
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()

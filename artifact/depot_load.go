@@ -25,25 +25,25 @@ import (
 // LoadDepot finds out what the depot has, which from then on is what the registry has. Images of a store that was never used with this
 // depot are sent there first. Until it has gone well, nothing is pushed or deleted, and only what is on the disk is served. It may be
 // called again until then; later, or without a depot, it does nothing.
-func LoadDepot(ctx context.Context, s *Store) error {
-	d := s.depot
-	if d == nil {
+func LoadDepot(ctx context.Context, store *Store) error {
+	kept := store.depot
+	if kept == nil {
 		return nil
 	}
-	s.mu.Lock()
-	loaded := d.loaded
-	s.mu.Unlock()
+	store.mu.Lock()
+	loaded := kept.loaded
+	store.mu.Unlock()
 	if loaded {
 		return nil // what is pushed meanwhile is not among what would be read
 	}
-	err := d.load(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	err := kept.load(ctx)
+	store.mu.Lock()
+	defer store.mu.Unlock()
 	if err != nil {
-		d.why = err
-		return d.fail(err)
+		kept.why = err
+		return kept.fail(err)
 	}
-	d.loaded, d.why = true, nil
+	kept.loaded, kept.why = true, nil
 	return nil
 }
 

@@ -75,53 +75,53 @@ func (d *depot) sure(key string) {
 }
 
 // publish gives a name to what a client pushed; in the depot first.
-func publish(ctx context.Context, s *Store, ref imageref.Ref, n name) (err error) {
-	d := s.depot
-	if !d.own(ref) {
-		return s.putName(ref, n)
+func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err error) {
+	kept := store.depot
+	if !kept.own(ref) {
+		return store.putName(ref, to)
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer d.changing(key(ref))()
-	s.mu.Lock()
-	old, doubts := s.names[key(ref)], d.doubts[key(ref)]
-	s.mu.Unlock()
-	if doubts == nil && old.Pushed && old.Digest == n.Digest {
-		return s.putName(ref, n)
+	defer kept.changing(key(ref))()
+	store.mu.Lock()
+	old, doubts := store.names[key(ref)], kept.doubts[key(ref)]
+	store.mu.Unlock()
+	if doubts == nil && old.Pushed && old.Digest == to.Digest {
+		return store.putName(ref, to)
 	}
-	n.Added = s.o.Now().UTC()
-	if err = d.putName(ctx, ref, n); err == nil {
-		err = s.putName(ref, n)
+	to.Added = store.o.Now().UTC()
+	if err = kept.putName(ctx, ref, to); err == nil {
+		err = store.putName(ref, to)
 	}
 	if err != nil {
-		d.doubt(key(ref), n.Digest)
+		kept.doubt(key(ref), to.Digest)
 		return err
 	}
-	d.sure(key(ref))
+	kept.sure(key(ref))
 	return nil
 }
 
 // unpublish takes a name away; from the depot first.
-func unpublish(ctx context.Context, s *Store, ref imageref.Ref) error {
-	d := s.depot
-	if !d.own(ref) {
-		return s.removeName(ref)
+func unpublish(ctx context.Context, store *Store, ref imageref.Ref) error {
+	kept := store.depot
+	if !kept.own(ref) {
+		return store.removeName(ref)
 	}
-	if err := d.away(ref); err != nil {
+	if err := kept.away(ref); err != nil {
 		return err
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer d.changing(key(ref))()
-	err := d.fail(d.Delete(ctx, d.nameObject(key(ref))))
+	defer kept.changing(key(ref))()
+	err := kept.fail(kept.Delete(ctx, kept.nameObject(key(ref))))
 	if err == nil {
-		err = s.removeName(ref)
+		err = store.removeName(ref)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		d.doubt(key(ref), "")
+		kept.doubt(key(ref), "")
 		return err
 	}
-	d.sure(key(ref))
+	kept.sure(key(ref))
 	return err
 }
 

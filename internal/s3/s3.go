@@ -228,16 +228,16 @@ func (c *Client) once(ctx context.Context, method, suffix, query string, body []
 	u.RawPath += suffix
 	u.RawQuery = query
 	ctx, cancel := context.WithCancel(ctx)
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	ask, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	for name, values := range headers {
-		r.Header[name] = values
+		ask.Header[name] = values
 	}
-	sign(r, c.who, c.region, c.now(), sha256.Sum256(body))
-	res, err := c.http.Do(r)
+	sign(ask, c.who, c.region, c.now(), sha256.Sum256(body))
+	res, err := c.http.Do(ask)
 	if err != nil {
 		cancel()
 		return nil, err
