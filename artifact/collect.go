@@ -45,14 +45,18 @@ type ownImage struct {
 // inUse are the digests that something runs from or could go back to.
 //
 // Names go first, on the disk too: a crash leaves content without a name, which the next Collect removes, and no name without content.
-func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
-	s := h.Store
-	if s.depot != nil { // before manifests go here, which say what is needed there
-		if err := s.depot.sweepOld(context.Background()); err != nil {
+func (h *Handler) Collect(ctx context.Context, limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
+	store := h.Store
+	if store.depot != nil { // before manifests go here, which say what is needed there
+		err := SettleDepot(ctx, store)
+		if err == nil {
+			err = store.depot.sweepOld(ctx)
+		}
+		if err != nil {
 			return Pruned{}, err
 		}
 	}
-	out, err := h.collectImages(limits, inUse)
+	out, err := h.collectImages(ctx, limits, inUse)
 	if err != nil {
 		return out, err
 	}
@@ -61,7 +65,7 @@ func (h *Handler) Collect(limits Limits, inUse map[digest.Digest]bool) (Pruned, 
 	return out, err
 }
 
-func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
+func (h *Handler) collectImages(ctx context.Context, limits Limits, inUse map[digest.Digest]bool) (Pruned, error) {
 	h.Store.mu.Lock()
 	out, names, blobs, err := h.collectNamesLocked(limits, inUse)
 	if err == nil && h.Store.depot == nil {
@@ -69,7 +73,7 @@ func (h *Handler) collectImages(limits Limits, inUse map[digest.Digest]bool) (Pr
 	}
 	h.Store.mu.Unlock()
 	if err == nil && len(names) > 0 && h.Store.depot != nil {
-		err = h.Store.depot.collected(context.Background(), names, blobs)
+		err = h.Store.depot.collected(ctx, names, blobs)
 	}
 	return out, err
 }

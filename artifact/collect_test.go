@@ -83,7 +83,7 @@ func (a *aging) collect(t *testing.T, l Limits, inUse ...digest.Digest) Pruned {
 	for _, d := range inUse {
 		used[d] = true
 	}
-	p, err := a.Collect(l, used)
+	p, err := a.Collect(t.Context(), l, used)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestCollectBesidePushes(t *testing.T) {
 	removed := 0
 	collector.Go(func() {
 		for {
-			p, err := a.Collect(Limits{Space: 1}, nil)
+			p, err := a.Collect(t.Context(), Limits{Space: 1}, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -322,7 +322,7 @@ func TestCollectorProcess(t *testing.T) {
 		}
 		fmt.Println("pushed", tag)
 		ahead.Add(int64(3 * time.Hour))
-		if _, err := h.Collect(Limits{Untagged: time.Hour}, nil); err != nil {
+		if _, err := h.Collect(t.Context(), Limits{Untagged: time.Hour}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ const (
 	depotNames    = "names/" // names/REPOSITORY:TAG and names/REPOSITORY@DIGEST, each a depotName
 	depotParallel = 16       // small objects that are read at a time
 	depotSends    = 4        // blobs that are sent at a time, each with a part in memory
+	depotFailures = 3        // deletions that fail before the others wait for the next time
 	maxDepotName  = 64 << 10 // bytes
 )
 
@@ -69,6 +71,12 @@ type depot struct {
 	why    error // it is not
 	blobs  map[digest.Digest]depotBlob
 	doomed map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
+	left   map[digest.Digest]depotBlob     // blobs whose deletion failed: nobody knows whether they are there
+	// damaged were not what their digests say when they were read first.
+	damaged map[digest.Digest]bool
+	// doubts are names, by their keys, of which nobody knows what the depot says: a change failed, and may have been made. What they
+	// may lead to stays until the function is called.
+	doubts map[string]map[digest.Digest]func()
 }
 
 type depotBlob struct {
@@ -85,7 +93,8 @@ type depotName struct {
 
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
-		doomed: map[digest.Digest]chan struct{}{}}
+		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{}, damaged: map[digest.Digest]bool{},
+		doubts: map[string]map[digest.Digest]func(){}}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }
@@ -207,25 +216,26 @@ func (d *depot) put(ctx context.Context, sum digest.Digest) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	f, err := os.Open(d.s.blobPath(sum))
+	file, err := os.Open(d.s.blobPath(sum))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	st, err := f.Stat()
+	defer file.Close()
+	st, err := file.Stat()
 	if err != nil {
 		return err
 	}
 	h := sum.Algorithm().Digester()
-	if err := d.Put(ctx, blobObject(sum), io.TeeReader(f, h.Hash()), st.Size()); err != nil {
+	if err := d.Put(ctx, blobObject(sum), io.TeeReader(file, h.Hash()), st.Size()); err != nil {
 		return d.fail(err)
 	}
 	if h.Digest() != sum {
-		return errors.Join(drop(d.s, f, sum), d.fail(d.Delete(context.WithoutCancel(ctx), blobObject(sum))))
+		return errors.Join(drop(d.s, file, sum), d.fail(d.Delete(context.WithoutCancel(ctx), blobObject(sum))))
 	}
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	d.blobs[sum] = depotBlob{st.Size(), d.s.o.Now()}
+	delete(d.left, sum)
 	return nil
 }
 
@@ -242,69 +252,14 @@ func (d *depot) forget(sum digest.Digest) {
 	delete(d.blobs, sum)
 }
 
-// changing has a name changed by one at a time, until the function that it gives is called.
-func (d *depot) changing(key string) func() {
-	h := uint32(2166136261)
-	for _, c := range []byte(key) {
-		h = (h ^ uint32(c)) * 16777619
-	}
-	mu := &d.naming[h%uint32(len(d.naming))]
-	mu.Lock()
-	return mu.Unlock
-}
-
-// putName writes a name. The caller changes it alone.
-func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
-	out := depotName{name: n}
-	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
-	for desc := range d.s.under(repo, slices.Values([]digest.Digest{n.Digest})) {
-		if elsewhere(desc) {
-			out.Sent = append(out.Sent, desc.Digest)
-		}
-	}
-	raw := mustJSON(out)
-	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
-}
-
-// publish gives a name to what a client pushed; in the depot first.
-func publish(ctx context.Context, s *Store, ref imageref.Ref, n name) error {
-	if !s.depot.own(ref) {
-		return s.putName(ref, n)
-	}
-	defer s.depot.changing(key(ref))()
-	s.mu.Lock()
-	old := s.names[key(ref)]
-	s.mu.Unlock()
-	if !old.Pushed || old.Digest != n.Digest {
-		n.Added = s.o.Now().UTC()
-		if err := s.depot.putName(ctx, ref, n); err != nil {
-			return err
-		}
-	}
-	return s.putName(ref, n)
-}
-
-// unpublish takes a name away; from the depot first.
-func unpublish(ctx context.Context, s *Store, ref imageref.Ref) error {
-	if !s.depot.own(ref) {
-		return s.removeName(ref)
-	}
-	if err := s.depot.away(ref); err != nil {
-		return err
-	}
-	defer s.depot.changing(key(ref))()
-	if err := s.depot.Delete(ctx, s.depot.nameObject(key(ref))); err != nil {
-		return s.depot.fail(err)
-	}
-	return s.removeName(ref)
-}
-
 // collected deletes the names from the depot that Collect has removed here, and what only they needed. A name whose deletion fails comes
 // back.
 func (d *depot) collected(ctx context.Context, names map[string]name, blobs []digest.Digest) error {
 	var errs []error
 	for k, n := range names {
-		if err := d.unname(ctx, k, n); err != nil {
+		if len(errs) >= depotFailures {
+			d.back(k, n)
+		} else if err := d.unname(ctx, k, n); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -314,25 +269,6 @@ func (d *depot) collected(ctx context.Context, names map[string]name, blobs []di
 		return errors.Join(append(errs, d.s.saveNamesLocked())...)
 	}
 	return d.sweep(ctx, blobs)
-}
-
-func (d *depot) unname(ctx context.Context, key string, was name) error {
-	defer d.changing(key)()
-	s := d.s
-	s.mu.Lock()
-	_, again := s.names[key] // it was pushed meanwhile
-	s.mu.Unlock()
-	if again {
-		return nil
-	}
-	err := d.fail(d.Delete(ctx, d.nameObject(key)))
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.names[key] = was
-		s.changes++
-	}
-	return err
 }
 
 // sweep deletes those of some blobs from the depot that nothing needs. It deletes nothing while something that it cannot read may need one.
@@ -348,22 +284,30 @@ func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
 	over := make(chan struct{})
 	for _, sum := range sums {
 		b, there := d.blobs[sum]
+		if !there {
+			b, there = d.left[sum]
+		}
 		if !there || live[sum] || !store.asked[sum].IsZero() || d.doomed[sum] != nil {
 			continue
 		}
 		gone[sum] = b
 		d.doomed[sum] = over
 		delete(d.blobs, sum)
+		delete(d.left, sum)
 	}
 	store.mu.Unlock()
 	var errs []error
 	for sum, b := range gone {
-		if err := d.Delete(ctx, blobObject(sum)); err != nil {
+		if len(errs) < depotFailures {
+			err := d.Delete(ctx, blobObject(sum))
+			if err == nil {
+				continue
+			}
 			errs = append(errs, d.fail(err))
-			store.mu.Lock()
-			d.blobs[sum] = b // for the next time
-			store.mu.Unlock()
 		}
+		store.mu.Lock()
+		d.left[sum] = b // for the next time
+		store.mu.Unlock()
 	}
 	store.mu.Lock()
 	for sum := range gone {
@@ -384,7 +328,7 @@ func (d *depot) knownLocked() error {
 			continue
 		}
 		for sum := range manifestsUnder(d.s, n.Digest) {
-			if _, there := d.blobs[sum]; there && readable(d.s, sum) != nil {
+			if _, there := d.blobs[sum]; (there || d.damaged[sum]) && readable(d.s, sum) != nil {
 				return fmt.Errorf("manifest %s of %s: %w", sum, k, readable(d.s, sum))
 			}
 		}
@@ -419,7 +363,7 @@ func manifestsUnder(s *Store, top digest.Digest) map[digest.Digest]bool {
 // sweepOld deletes what nothing has needed for a day: what was left by pushes, and by deletions that were cut off.
 func (d *depot) sweepOld(ctx context.Context) error {
 	d.s.mu.Lock()
-	var old []digest.Digest
+	old := slices.Collect(maps.Keys(d.left))
 	for sum, b := range d.blobs {
 		if d.s.o.Now().Sub(b.since) > unnamed {
 			old = append(old, sum)

@@ -49,7 +49,7 @@ func TestDepotProcess(t *testing.T) {
 		}
 		fmt.Println("pushed", tag)
 		ahead.Add(int64(30 * time.Hour))
-		if _, err := h.Collect(Limits{Untagged: time.Hour}, nil); err != nil {
+		if _, err := h.Collect(t.Context(), Limits{Untagged: time.Hour}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,20 +24,26 @@ import (
 
 // LoadDepot finds out what the depot has, which from then on is what the registry has. Images of a store that was never used with this
 // depot are sent there first. Until it has gone well, nothing is pushed or deleted, and only what is on the disk is served. It may be
-// called again; without a depot it does nothing.
-func LoadDepot(ctx context.Context, s *Store) error {
-	d := s.depot
-	if d == nil {
+// called again until then; later, or without a depot, it does nothing.
+func LoadDepot(ctx context.Context, store *Store) error {
+	kept := store.depot
+	if kept == nil {
 		return nil
 	}
-	err := d.load(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		d.why = err
-		return d.fail(err)
+	store.mu.Lock()
+	loaded := kept.loaded
+	store.mu.Unlock()
+	if loaded {
+		return nil // what is pushed meanwhile is not among what would be read
 	}
-	d.loaded, d.why = true, nil
+	err := kept.load(ctx)
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if err != nil {
+		kept.why = err
+		return kept.fail(err)
+	}
+	kept.loaded, kept.why = true, nil
 	return nil
 }
 
@@ -222,7 +228,15 @@ func (d *depot) fetchManifests(ctx context.Context, names map[string]name) error
 		if known {
 			return nil
 		}
-		if err := d.small(gctx, sum); errors.Is(err, fs.ErrNotExist) || err == nil && !isManifest {
+		err := d.small(gctx, sum)
+		if errors.Is(err, ErrDigest) || errors.Is(err, ErrTooLarge) {
+			d.forget(sum) // it is not what it was: whoever pushes it again has to send it, and all others need not wait for that
+			d.s.mu.Lock()
+			d.damaged[sum] = true
+			d.s.mu.Unlock()
+			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !isManifest {
 			return nil // of an index, what was never pushed
 		} else if err != nil {
 			return err

@@ -443,7 +443,7 @@ func TestDepotIsCollected(t *testing.T) {
 	reg.pass(48 * time.Hour)
 	limits := Limits{Untagged: 24 * time.Hour}
 	front.set(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	if _, err := reg.Collect(limits, map[digest.Digest]bool{used: true}); err == nil {
+	if _, err := reg.Collect(t.Context(), limits, map[digest.Digest]bool{used: true}); err == nil {
 		t.Errorf("what nobody can delete is collected")
 	}
 	front.set(passing(server))

@@ -81,7 +81,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return nil, errors.Join(err, st.close())
 		}
 	}
-	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, c.ImageDepot, !c.Server.Standalone, c.Registry)
+	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, st.fence(c.ImageDepot), !c.Server.Standalone, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err

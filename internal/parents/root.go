@@ -54,7 +54,7 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if err := lostStore(ctx, &c.Common, st.Store, ""); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, c.ImageDepot, false, c.Registry)
+	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, st.fence(c.ImageDepot), false, c.Registry)
 	if err != nil {
 		st.close()
 		return nil, err

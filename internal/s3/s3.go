@@ -47,6 +47,7 @@ type Client struct {
 	pause  time.Duration // before the first repetition
 	parts  int64         // the least size of parts
 	tries  int           // of a request that failed
+	quiet  time.Duration // that an answer may have in it; 0: as long as it likes
 	now    func() time.Time
 }
 
@@ -226,18 +227,22 @@ func (c *Client) once(ctx context.Context, method, suffix, query string, body []
 	u.Path += suffix
 	u.RawPath += suffix
 	u.RawQuery = query
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	ctx, cancel := context.WithCancel(ctx)
+	ask, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	for name, values := range headers {
-		r.Header[name] = values
+		ask.Header[name] = values
 	}
-	sign(r, c.who, c.region, c.now(), sha256.Sum256(body))
-	res, err := c.http.Do(r)
+	sign(ask, c.who, c.region, c.now(), sha256.Sum256(body))
+	res, err := c.http.Do(ask)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
+	res.Body = &answering{from: res.Body, cancel: cancel, quiet: c.quiet}
 	if res.StatusCode < 300 {
 		return res, nil
 	}

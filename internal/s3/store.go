@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"skerry.dev/skerry"
@@ -21,6 +22,7 @@ const (
 	storeTries = 3 // whoever pushes an image waits meanwhile, and may try again
 	storeQuiet = 30 * time.Second
 	storePage  = 500 // objects in an answer to a list, which fit into maxAnswer
+	mostEmpty  = 100 // answers to a list, one after another, without a new object
 )
 
 // Place is a part of a bucket, as s3://BUCKET/PREFIX?endpoint=URL&region=NAME&ca=FILE&credentials=FILE names it. It has no secrets.
@@ -79,10 +81,39 @@ func OpenStore(p Place, conf Config) (*Store, error) {
 		return nil, err
 	}
 	c.key = strings.TrimSuffix(c.key, "x")
-	c.tries = storeTries
+	c.tries, c.quiet = storeTries, storeQuiet
 	usual := c.http.Transport.(transports).usual
 	usual.ResponseHeaderTimeout, usual.MaxIdleConnsPerHost = storeQuiet, 16
 	return &Store{c}, nil
+}
+
+// answering is an answer that comes in. It breaks off when the server says nothing for too long; how fast it is read does not matter.
+type answering struct {
+	from   io.ReadCloser
+	cancel context.CancelFunc
+	quiet  time.Duration
+	late   atomic.Bool
+}
+
+var errQuiet = errors.New("it began to answer, and then sent nothing for too long")
+
+func (a *answering) Read(data []byte) (int, error) {
+	if a.quiet > 0 {
+		defer time.AfterFunc(a.quiet, func() {
+			a.late.Store(true)
+			a.cancel()
+		}).Stop()
+	}
+	n, err := a.from.Read(data)
+	if err != nil && err != io.EOF && a.late.Load() {
+		err = errQuiet
+	}
+	return n, err
+}
+
+func (a *answering) Close() error {
+	defer a.cancel()
+	return a.from.Close()
 }
 
 // Close lets go of connections.
@@ -190,6 +221,7 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 	at.Path = strings.TrimSuffix(at.Path, s.c.key+"x")
 	at.RawPath = escape(at.Path, true)
 	bucket.url = &at
+	last, empty := "", 0
 	for next := ""; ; {
 		pairs := []string{"list-type", "2", "max-keys", strconv.Itoa(storePage), "prefix", s.c.key + prefix}
 		if next != "" {
@@ -204,7 +236,11 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 			return skerry.Errorf(skerry.CodeUnavailable, "%s answers with what is %w", at.Host, err).
 				WithHint("is it the endpoint of an S3 server?")
 		}
+		empty++
 		for _, o := range page.Contents {
+			if o.Key > last {
+				last, empty = o.Key, 0
+			}
 			if err := each(o.Key, o.Size, o.LastModified); err != nil {
 				return err
 			}
@@ -212,8 +248,9 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 		if !page.More {
 			return nil
 		}
-		if page.Next == next {
-			return skerry.Errorf(skerry.CodeUnavailable, "%s answers again and again with the same list of objects", at.Host)
+		if page.Next == next || empty >= mostEmpty {
+			return skerry.Errorf(skerry.CodeUnavailable, "%s answers again and again with the same list of objects", at.Host).
+				WithHint("is it the endpoint of an S3 server?")
 		}
 		next = page.Next
 	}

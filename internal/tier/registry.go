@@ -113,17 +113,26 @@ func (m *Images) ListImages(ctx context.Context) ([]view.ImageView, error) {
 // until then a site may not know yet what runs at its workers.
 const collectEvery = time.Hour
 
+// settleEvery is how often names are written again of which the depot may say something else.
+const settleEvery = time.Minute
+
 // tend keeps the registry within its limits until ctx ends.
 func (m *Images) tend(ctx context.Context, log *slog.Logger) {
 	if !m.loadDepot(ctx, log) {
 		return
 	}
-	tick := time.NewTicker(collectEvery)
+	tick, soon := time.NewTicker(collectEvery), time.NewTicker(settleEvery)
 	defer tick.Stop()
+	defer soon.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-soon.C:
+			if err := artifact.SettleDepot(ctx, m.Store); err != nil && ctx.Err() == nil {
+				log.Warn("names of images are not kept yet as they were last acknowledged", "err", err)
+			}
+			continue
 		case <-tick.C:
 		}
 		switch p, err := m.collect(ctx); {
@@ -180,7 +189,7 @@ func (m *Images) collect(ctx context.Context) (artifact.Pruned, error) {
 	for d := range uses {
 		inUse[d] = true
 	}
-	return m.handler.Collect(m.limits, inUse)
+	return m.handler.Collect(ctx, m.limits, inUse)
 }
 
 func (m *Images) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }

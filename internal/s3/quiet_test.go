@@ -1,0 +1,102 @@
+//go:build linux
+
+package s3
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry"
+)
+
+// openAt gives a store at a server that a test plays.
+func openAt(t *testing.T, h http.HandlerFunc) *Store {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	o, err := OpenStore(Place{Bucket: "images", Endpoint: server.URL, Region: "r"}, Config{AccessKey: "a", SecretKey: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Close)
+	o.c.pause = time.Millisecond
+	return o
+}
+
+// TestStoreIsQuiet: a server begins to answer, and says no more. Nobody waits for it for ever, and whoever reads slowly is not cut off.
+func TestStoreIsQuiet(t *testing.T) {
+	const quiet = 100 * time.Millisecond
+	o := openAt(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "<ListBucketResult>")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	o.c.quiet = quiet
+	within := func(what string, try func() error) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() { done <- try() }()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Errorf("%s: no error", what)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: it still waits", what)
+		}
+	}
+	within("list", func() error {
+		_, err := listed(t.Context(), o, "")
+		refused(t, "list", err, skerry.CodeUnavailable, "sent nothing", "")
+		return err
+	})
+	within("get", func() error {
+		from, err := o.Get(t.Context(), "a", 0)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		_, err = io.ReadAll(from)
+		return err
+	})
+
+	data := content(3 << 20)
+	slow := openAt(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
+	slow.c.quiet = quiet
+	from, err := slow.Get(t.Context(), "a", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	time.Sleep(3 * quiet)
+	if got, err := io.ReadAll(from); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("a slow reader gets %d bytes, %v, want %d", len(got), err, len(data))
+	}
+}
+
+// TestStoreListsWithoutEnd: a server that always has more is not believed.
+func TestStoreListsWithoutEnd(t *testing.T) {
+	for what, step := range map[string]int{"the same names again": 0, "no names": -1} {
+		asked := 0
+		o := openAt(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked++
+			if asked > 3*mostEmpty {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			fmt.Fprintf(w, "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>", asked)
+			if step == 0 {
+				_, _ = io.WriteString(w, "<Contents><Key>a</Key><Size>1</Size><LastModified>2026-01-02T03:04:05Z</LastModified></Contents>")
+			}
+			_, _ = io.WriteString(w, "</ListBucketResult>")
+		})
+		_, err := listed(t.Context(), o, "")
+		refused(t, what+" "+strconv.Itoa(asked), err, skerry.CodeUnavailable, "again and again", "")
+	}
+}
