@@ -56,10 +56,10 @@ get() { # FILE
 			# Without a key, no answer may lead to where the way is open.
 			[ -n "$key" ] && schemes=http,https || schemes=https
 			curl -fsSL --proto-redir "=$schemes" --retry 3 -o "$tmp/$1" "$release/$1" || fail "$release/$1 cannot be fetched"
-		elif command -v wget >/dev/null; then
+		elif [ -n "$key" ] && command -v wget >/dev/null; then
 			wget -q -O "$tmp/$1" "$release/$1" || fail "$release/$1 cannot be fetched"
 		else
-			fail "there is neither curl nor wget; copy the release here, and name its directory"
+			fail "there is no curl (with --key, wget does, too); copy the release here, and name its directory"
 		fi
 		;;
 	*) cp "$release/$1" "$tmp/$1" || fail "$release has no $1" ;;

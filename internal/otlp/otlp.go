@@ -175,8 +175,8 @@ func (q *queue[T]) signal() {
 	}
 }
 
-// next gives what is to be sent next, which stays until it is done.
-func (q *queue[T]) next() []T {
+// next gives what is to be sent next, which stays until it is done, and how many were dropped so far.
+func (q *queue[T]) next() (batch []T, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, weight := 0, 0
@@ -184,7 +184,7 @@ func (q *queue[T]) next() []T {
 		weight += q.weightOf(q.items[n])
 		n++
 	}
-	return append([]T(nil), q.items[:n]...)
+	return append([]T(nil), q.items[:n]...), q.dropped
 }
 
 // done takes away what was sent. What was dropped meanwhile was of it.
@@ -262,6 +262,10 @@ func (e *Exporter) pushMetrics(ctx context.Context) {
 func push[T any](ctx context.Context, to *Exporter, waiting *queue[T], signal string, body func([]T) any) {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
+	// What is under way at the end is taken, or would be sent twice.
+	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTime, stop) })()
 	var state teller
 	wait := retryFirst
 	for {
@@ -269,20 +273,16 @@ func push[T any](ctx context.Context, to *Exporter, waiting *queue[T], signal st
 		case <-tick.C:
 		case <-waiting.full:
 		case <-ctx.Done():
-			leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
-			defer cancel()
-			for batch := waiting.next(); len(batch) > 0; batch = waiting.next() {
-				before := waiting.lost()
-				if to.send(leave, signal, body(batch)) != nil {
+			for batch, before := waiting.next(); len(batch) > 0; batch, before = waiting.next() {
+				if to.send(sending, signal, body(batch)) != nil {
 					return
 				}
 				waiting.done(len(batch), before)
 			}
 			return
 		}
-		for batch := waiting.next(); len(batch) > 0 && ctx.Err() == nil; batch = waiting.next() {
-			before := waiting.lost()
-			err := to.send(ctx, signal, body(batch))
+		for batch, before := waiting.next(); len(batch) > 0 && ctx.Err() == nil; batch, before = waiting.next() {
+			err := to.send(sending, signal, body(batch))
 			var later *retryable
 			again := errors.As(err, &later)
 			if ctx.Err() == nil {

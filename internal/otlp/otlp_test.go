@@ -166,12 +166,12 @@ func TestQueueIsBounded(t *testing.T) {
 	for i := range queueLimit {
 		q.add(i)
 	}
-	batch, before := q.next(), q.lost()
+	batch, before := q.next()
 	for i := range 3 {
 		q.add(queueLimit + i)
 	}
 	q.done(len(batch), before)
-	if next := q.next(); next[0] != batchLimit || q.lost() != 3 || len(q.items) != queueLimit-batchLimit+3 {
+	if next, _ := q.next(); next[0] != batchLimit || q.lost() != 3 || len(q.items) != queueLimit-batchLimit+3 {
 		t.Errorf("next = %d, lost = %d, %d wait; want %d, 3, %d", next[0], q.lost(), len(q.items), batchLimit, queueLimit-batchLimit+3)
 	}
 }
@@ -195,7 +195,7 @@ func TestLinesWait(t *testing.T) {
 		}
 		got := 0
 		for got < writers*each {
-			batch, before := e.lines.next(), e.lines.lost()
+			batch, before := e.lines.next()
 			if len(batch) == 0 {
 				t.Fatalf("nothing waits after %d lines, want %d", got, writers*each)
 			}
@@ -226,7 +226,7 @@ func TestLongLines(t *testing.T) {
 		}
 		got := map[string]int{}
 		for len(got) < lines {
-			batch, before := e.lines.next(), e.lines.lost()
+			batch, before := e.lines.next()
 			if len(batch) == 0 || len(batch) > 8 {
 				t.Fatalf("%d lines of a MiB in one request, after %d", len(batch), len(got))
 			}

@@ -55,7 +55,8 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 	defer sub.Close()
 	changed := map[skerry.InstanceID]bool{}
 	var rest <-chan time.Time // a list of many takes the role's time
-	for all := true; ; all = false {
+	all := true               // until a list was had
+	for {
 		for wait := !all; wait || len(sub.C) > 0; {
 			select {
 			case n := <-sub.C:
@@ -87,6 +88,7 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 			}
 		}
 		clear(changed)
+		all = false
 	}
 }
 
