@@ -83,7 +83,7 @@ func ownFailures(id string) []int {
 		return []int{conflict, unsupported}
 	case "give-grant", "revoke-grant":
 		return []int{unsupported}
-	case "ingress-authority":
+	case "ingress-authority", "dashboard":
 		return []int{absent}
 	case "list-cluster-workers", "get-cluster-worker", "cluster-worker-overlay":
 		return []int{absent, conflict, large, unsupported}

@@ -5310,6 +5310,7 @@ export interface operations {
                     "text/html": string;
                 };
             };
+            404: components["responses"]["NotFound"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             /** @description Any other error, such as one of a proxy. */
