@@ -46,7 +46,7 @@ type Controller struct {
 func New(seed [16]byte, tier string) *Controller {
 	applications, instances := newCatalog(), newLedger(seed, tier)
 	c := &Controller{lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}}}
-	c.tenants = newTenants(applications, instances.claims)
+	c.tenants = newTenants(applications, instances)
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
 	c.secrets = &secrets{applications, instances, c.tenants, c.history, c.networks, map[secretKey]*secret{}}

@@ -44,12 +44,13 @@ type Org struct {
 type tenants struct {
 	catalog *catalog
 	claims  *claims
+	allows  func(s *spec.ServiceSpec, child string) bool
 	orgs    map[string]*Org
 	spaces  map[string]*Namespace
 }
 
-func newTenants(apps *catalog, volumes *claims) *tenants {
-	return &tenants{apps, volumes, map[string]*Org{}, map[string]*Namespace{}}
+func newTenants(apps *catalog, instances *ledger) *tenants {
+	return &tenants{apps, instances.claims, instances.allows, map[string]*Org{}, map[string]*Namespace{}}
 }
 
 func (ts *tenants) loadOrg(value []byte) error {
@@ -110,13 +111,23 @@ func (ts *tenants) ask(m *spec.Application) Usage {
 	var u Usage
 	for i := range m.Spec.Services {
 		s := &m.Spec.Services[i]
-		n := instancesOf(s, len(ts.catalog.targets))
+		n := instancesOf(s, ts.targets(s))
 		u.Instances += n
 		u.ServiceAddresses += addressesOf(s)
 		u.Need = u.Need.Add(s.AtMost().Times(n))
 	}
 	u.ServiceAddresses += len(m.Spec.Aliases()) * len(spec.Balances())
 	return u
+}
+
+// targets counts the children that a perWorker service may have an instance at.
+func (ts *tenants) targets(s *spec.ServiceSpec) (n int) {
+	for _, child := range ts.catalog.targets {
+		if ts.allows(s, child) {
+			n++
+		}
+	}
+	return n
 }
 
 // Usage sums what an organisation asks for, and the local volumes that it has besides, leaving one application out.

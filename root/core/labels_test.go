@@ -174,5 +174,8 @@ func TestLabelsPerWorker(t *testing.T) {
 		if got := r.sites(); got != row.want {
 			t.Errorf("sites after %+v: got %q, want %q", row.change, got, row.want)
 		}
+		if got, want := r.c.Apps.Usage("acme", skerry.AppKey{}).Instances, len(strings.Fields(row.want)); got != want {
+			t.Errorf("instances that count for the quota after %+v: got %d, want those at %d sites", row.change, got, want)
+		}
 	}
 }
