@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,5 +99,17 @@ func TestStoreListsWithoutEnd(t *testing.T) {
 		})
 		_, err := listed(t.Context(), o, "")
 		refused(t, what+" "+strconv.Itoa(asked), err, skerry.CodeUnavailable, "again and again", "")
+	}
+}
+
+// A server that takes a connection and reads nothing does not hold up who sends for ever.
+func TestServerReadsNothing(t *testing.T) {
+	over := make(chan struct{})
+	o := openAt(t, func(http.ResponseWriter, *http.Request) { <-over })
+	t.Cleanup(func() { close(over) })
+	o.c.stall.limit, o.c.tries = 100*time.Millisecond, 1
+	data := content(7 << 20) // more than sockets keep, in one part
+	if err := o.Put(t.Context(), "a", bytes.NewReader(data), int64(len(data))); err == nil || !strings.Contains(err.Error(), "write") {
+		t.Errorf("put to a server that reads nothing: got %v, want that nothing could be written", err)
 	}
 }

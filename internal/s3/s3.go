@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -48,6 +49,7 @@ type Client struct {
 	parts  int64         // the least size of parts
 	tries  int           // of a request that failed
 	quiet  time.Duration // that an answer may have in it; 0: as long as it likes
+	stall  *stall
 	now    func() time.Time
 }
 
@@ -57,7 +59,8 @@ const (
 	mostTries    = 6
 	firstPause   = 500 * time.Millisecond
 	longestPause = 20 * time.Second
-	quietFor     = time.Minute      // until the answer to a request begins
+	quietFor     = time.Minute // until the answer to a request begins, and while nothing is read of it
+	dialFor      = 30 * time.Second
 	finishFor    = 20 * time.Minute // and that to the end of an upload
 	maxAnswer    = 1 << 20
 )
@@ -125,6 +128,8 @@ func New(object string, conf Config) (*Client, error) {
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = quietFor
+	o.stall = &stall{quietFor}
+	t.DialContext = o.stall.dial
 	t.DisableCompression = true // lengths and ranges are of what is stored
 	file, what := conf.CA, "ca"
 	if file == "" {
@@ -148,6 +153,29 @@ func New(object string, conf Config) (*Client, error) {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.http = &http.Client{Transport: transports{t, patient}, CheckRedirect: stay}
 	return o, nil
+}
+
+// stall is how long a server may read nothing of what it is sent: the time for an answer begins only when all was sent.
+type stall struct{ limit time.Duration }
+
+func (s *stall) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialFor, KeepAlive: dialFor}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &stalling{conn, s.limit}, nil
+}
+
+type stalling struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c *stalling) Write(data []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.limit)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(data)
 }
 
 // transports has a patient one for the end of an upload: some servers put the parts together before they begin to answer.
