@@ -94,6 +94,10 @@ type held struct {
 	mu     sync.Mutex // before the store's; the role is asked while it is held, and nothing that may take longer
 	images map[imageref.Ref]int
 	going  map[imageref.Ref]int
+	// holders counts the requests under way that may hold images, and gone has what was deleted while there were any: they may have
+	// found it before.
+	holders int
+	gone    map[imageref.Ref]bool
 }
 
 type heldKey struct{}
@@ -101,19 +105,25 @@ type heldKey struct{}
 // Hold has the images that are resolved in a context spared until release is called: by then, what was made of them says that it uses them.
 func (m *Images) Hold(ctx context.Context) (with context.Context, release func()) {
 	mine := &[]imageref.Ref{}
-	return context.WithValue(ctx, heldKey{}, mine), func() {
+	m.held.mu.Lock()
+	m.held.holders++
+	m.held.mu.Unlock()
+	return context.WithValue(ctx, heldKey{}, mine), sync.OnceFunc(func() {
 		m.held.mu.Lock()
 		defer m.held.mu.Unlock()
+		if m.held.holders--; m.held.holders == 0 {
+			m.held.gone = nil
+		}
 		for _, ref := range *mine {
 			if m.held.images[ref]--; m.held.images[ref] <= 0 {
 				delete(m.held.images, ref)
 			}
 		}
-		*mine = nil
-	}
+	})
 }
 
-// hold holds an image of the built-in registry for a request, and reports whether it is still there.
+// hold holds an image of the built-in registry for a request, and reports whether it is still there. One that is not here may be the
+// parent's.
 func (m *Images) hold(ctx context.Context, repo imageref.Ref, d digest.Digest) bool {
 	mine, ok := ctx.Value(heldKey{}).(*[]imageref.Ref)
 	if !ok {
@@ -122,7 +132,7 @@ func (m *Images) hold(ctx context.Context, repo imageref.Ref, d digest.Digest) b
 	m.held.mu.Lock()
 	defer m.held.mu.Unlock()
 	ref := repo.Pinned(d)
-	if m.held.going[ref] > 0 || !m.Store.Has(repo, d) {
+	if m.held.going[ref] > 0 || m.held.gone[ref] && !m.Store.Has(repo, d) {
 		return false
 	}
 	if m.held.images == nil {
@@ -177,6 +187,12 @@ func (m *Images) mayGo(ctx context.Context, what artifact.Deletion, force bool) 
 			ref := what.Repo.Pinned(d)
 			if m.held.going[ref]--; m.held.going[ref] <= 0 {
 				delete(m.held.going, ref)
+			}
+			if m.held.holders > 0 {
+				if m.held.gone == nil {
+					m.held.gone = map[imageref.Ref]bool{}
+				}
+				m.held.gone[ref] = true
 			}
 		}
 	}, nil

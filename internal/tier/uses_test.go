@@ -74,3 +74,27 @@ func TestHeldImagesStay(t *testing.T) {
 		t.Errorf("%v is still held, want nothing", images.held.images)
 	}
 }
+
+// TestImagesOfTheParentAreHeld: what only the parent has is there, though nothing of it is here yet, as after a successor has taken over.
+func TestImagesOfTheParentAreHeld(t *testing.T) {
+	st, err := artifact.Open(filepath.Join(t.TempDir(), "images"), artifact.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	images := NewImages(st, artifact.Limits{}, true, nil)
+	ctx, release := images.Hold(t.Context())
+	defer release()
+	repo, d := imageref.Ref{Registry: imageref.BuiltIn, Repository: "test/web"}, digest.FromString("web")
+	if !images.hold(ctx, repo, d) {
+		t.Error("an image of the parent is taken for one that was deleted")
+	}
+	gone, err := images.mayGo(t.Context(), artifact.Deletion{Repo: repo, Lost: []digest.Digest{digest.FromString("other")}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone()
+	if images.hold(ctx, repo, digest.FromString("other")) {
+		t.Error("an image that was deleted after a request had begun is held")
+	}
+}
