@@ -487,7 +487,7 @@ func (g *guest) byHand(t *testing.T) {
 // upAsService has systemd run all roles in one process, with flags that change; what runs goes on meanwhile.
 func (g *guest) upAsService(t *testing.T) {
 	up := "skerry up --service --data /var/lib/service --name hand"
-	g.must(t, "systemctl enable skerry-worker && out=$(! "+up+" 2>&1) && echo \"$out\" | grep 'skerry-worker.service is enabled'")
+	g.must(t, "systemctl enable skerry-root && out=$(! "+up+" 2>&1) && echo \"$out\" | grep 'skerry-root.service is enabled'")
 	g.must(t, "systemctl disable --now skerry-worker skerry-cluster skerry-root skerry-workloads; rm -rf $HOME/.config/skerry && "+up)
 	g.must(t, "skerry login --context local --user admin --password-file /var/lib/service/root/admin-password")
 	g.must(t, "skerry image build /payload/workload -t guest/workload:1 --push && skerry apply -f /payload/run.yaml")
