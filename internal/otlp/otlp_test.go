@@ -421,3 +421,27 @@ func TestDeploymentsAreListedSeldom(t *testing.T) {
 		}
 	})
 }
+
+// A role that cannot say what runs, as while it starts, is asked again now and then, and what changed meanwhile is told.
+func TestDeploymentsWaitForTheRole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := exporter(t, "http://127.0.0.1:1", io.Discard)
+		d := e.Deployments(wire.TierRoot, "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := 0
+		ended := make(chan error, 1)
+		go func() {
+			ended <- d.Follow(ctx, journal.New(journal.Limits{}), func(context.Context) ([]wire.Instance, error) {
+				if asked++; asked > 100 {
+					cancel()
+				}
+				return nil, errors.New("the role is starting")
+			})
+		}()
+		time.Sleep(10 * time.Second)
+		cancel()
+		if err := <-ended; err != nil || asked < 5 || asked > 15 {
+			t.Errorf("asked %d times in ten seconds, %v; want once a second", asked, err)
+		}
+	})
+}

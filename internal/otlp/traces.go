@@ -57,7 +57,7 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 	var rest <-chan time.Time // a list of many takes the role's time
 	all := true               // until a list was had
 	for {
-		for wait := !all; wait || len(sub.C) > 0; {
+		for wait := !all || rest != nil; wait || len(sub.C) > 0; {
 			select {
 			case n := <-sub.C:
 				all = all || n.Missed
@@ -75,13 +75,14 @@ func (d *Deployments) Follow(ctx context.Context, from *journal.Journal, list fu
 		}
 		began := d.now()
 		instances, err := list(ctx)
-		rest = time.After(min(10*d.now().Sub(began), time.Second))
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
+		if err != nil { // as while the role starts
+			rest = time.After(time.Second)
 			continue
 		}
+		rest = time.After(min(10*d.now().Sub(began), time.Second))
 		for n := range instances {
 			if i := &instances[n]; all || changed[i.ID] {
 				d.saw(i)
