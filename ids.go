@@ -9,6 +9,13 @@ import (
 // InstanceID names one instance for its whole life, unique in the federation.
 type InstanceID string
 
+// MintedBy gives the letter of the tier that made an identifier, which is SERVICE-LETTER and a digest: r is the root, c a cluster, for an
+// application of its own.
+func (id InstanceID) MintedBy() string {
+	digest := string(id[strings.LastIndexByte(string(id), '-')+1:])
+	return digest[:min(len(digest), 1)]
+}
+
 // WorkerName names a worker within its site; ClusterName names a site within the federation.
 type (
 	WorkerName  string

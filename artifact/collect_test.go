@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -312,54 +311,68 @@ func TestCollectorProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Handler{Store: s, Registry: "r.skerry", Authorize: allow}
+	pushForEver(t, &Handler{Store: s, Registry: "r.skerry", Authorize: allow}, &ahead, 3*time.Hour)
+}
+
+// pushForEver pushes images under a few tags, of which it tells, and collects after each, by a clock that goes on by so much.
+func pushForEver(t *testing.T, h *Handler, ahead *atomic.Int64, each time.Duration) {
 	srv := httptest.NewServer(h)
-	host := strings.TrimPrefix(srv.URL, "http://")
 	for n := 0; ; n++ {
 		tag := fmt.Sprintf("team/app:%d", n%3)
-		if _, err := pushImage(t, host, tag, 2, 20_000); err != nil {
+		if _, err := pushImage(t, strings.TrimPrefix(srv.URL, "http://"), tag, 2, 20_000); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Println("pushed", tag)
-		ahead.Add(int64(3 * time.Hour))
+		ahead.Add(int64(each))
 		if _, err := h.Collect(t.Context(), Limits{Untagged: time.Hour}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestCollectorKilled kills a registry that pushes and collects, again and again. What it said it has, it has, whole; what nothing names
-// goes with the next collection.
-func TestCollectorKilled(t *testing.T) {
+// killedAfter starts a test of this program as a process of its own, kills it once it has told of so many pushes, and gives their tags.
+func killedAfter(t *testing.T, process string, pushes int, env ...string) map[string]bool {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-test.run=^"+process+"$")
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pushed := map[string]bool{}
+	var other []string
+	lines := bufio.NewScanner(out)
+	for n := 0; n < pushes && lines.Scan(); {
+		if tag, ok := strings.CutPrefix(lines.Text(), "pushed "); ok {
+			pushed[tag] = true
+			n++
+		} else {
+			other = append(other, lines.Text())
+		}
+	}
+	cancel() // kills it, wherever it is
+	_ = cmd.Wait()
+	if len(pushed) < 3 {
+		t.Fatalf("%s pushed only %v:\n%s", process, pushed, strings.Join(other, "\n"))
+	}
+	return pushed
+}
+
+// TestCollectorKilled kills a registry that pushes and collects, again and again. What it said it has, it has, whole; what nothing names
+// goes with the next collection.
+func TestCollectorKilled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
 	for round := range 8 {
-		ctx, cancel := context.WithCancel(t.Context())
-		cmd := exec.CommandContext(ctx, self, "-test.run=^TestCollectorProcess$")
-		cmd.Env = append(os.Environ(), collectorDir+"="+dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		pushed := map[string]bool{}
-		lines := bufio.NewScanner(out)
-		for n := 0; n < 3+round && lines.Scan(); {
-			if tag, ok := strings.CutPrefix(lines.Text(), "pushed "); ok {
-				pushed[tag] = true
-				n++
-			}
-		}
-		cancel() // kills it, wherever it is
-		_ = cmd.Wait()
-		if len(pushed) < 3 {
-			t.Fatalf("round %d: it pushed only %v", round, slices.Sorted(maps.Keys(pushed)))
-		}
+		pushed := killedAfter(t, "TestCollectorProcess", 3+round, collectorDir+"="+dir)
 		s, err := Open(dir, Options{})
 		if err != nil {
 			t.Fatal(err)

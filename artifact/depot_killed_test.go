@@ -3,14 +3,10 @@
 package artifact
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -40,59 +36,17 @@ func TestDepotProcess(t *testing.T) {
 	if err := LoadDepot(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	h := &Handler{Store: s, Registry: depotRegistry, Authorize: allow}
-	srv := httptest.NewServer(h)
-	for n := 0; ; n++ {
-		tag := fmt.Sprintf("team/app:%d", n%3)
-		if _, err := pushImage(t, strings.TrimPrefix(srv.URL, "http://"), tag, 2, 20_000); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("pushed", tag)
-		ahead.Add(int64(30 * time.Hour))
-		if _, err := h.Collect(t.Context(), Limits{Untagged: time.Hour}, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pushForEver(t, &Handler{Store: s, Registry: depotRegistry, Authorize: allow}, &ahead, 30*time.Hour)
 }
 
-// TestDepotKilled kills a registry that pushes and collects, again and again. A successor, with nothing on its disk, has whatever it
-// said it
-// had, whole, and nothing is left in the end that no name needs.
+// TestDepotKilled kills a registry that pushes and collects, again and again. A successor, with nothing on its disk, has whatever
+// it said it had, whole, and nothing is left in the end that no name needs.
 func TestDepotKilled(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := testenv.NewS3(t, "..")
 	server.Bucket(t, "images")
 	dir := filepath.Join(t.TempDir(), "images")
 	for round := range 5 {
-		ctx, cancel := context.WithCancel(t.Context())
-		cmd := exec.CommandContext(ctx, self, "-test.run=^TestDepotProcess$")
-		cmd.Env = append(os.Environ(), depotDir+"="+dir, depotURL+"="+server.URL)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		pushed := map[string]bool{}
-		var other []string
-		lines := bufio.NewScanner(out)
-		for n := 0; n < 3+round && lines.Scan(); {
-			if tag, ok := strings.CutPrefix(lines.Text(), "pushed "); ok {
-				pushed[tag] = true
-				n++
-			} else {
-				other = append(other, lines.Text())
-			}
-		}
-		cancel() // kills it, wherever it is
-		_ = cmd.Wait()
-		if len(pushed) < 3 {
-			t.Fatalf("round %d: it pushed only %v:\n%s", round, pushed, strings.Join(other, "\n"))
-		}
+		pushed := killedAfter(t, "TestDepotProcess", 3+round, depotDir+"="+dir, depotURL+"="+server.URL)
 		depot := bucket(t, server, server.URL, "images")
 		next := startMachine(t, filepath.Join(t.TempDir(), "images"), depot, 0).load()
 		for tag := range pushed {
@@ -109,9 +63,8 @@ func TestDepotKilled(t *testing.T) {
 	}
 }
 
-// TestDepotIsSlow: a push is acknowledged when the depot has it, and not before; meanwhile what is on the disk is served. A client that
-// gives
-// up ends its push.
+// TestDepotIsSlow: a push is acknowledged when the depot has it, and not before; meanwhile what is on the disk is served. A client
+// that gives up ends its push.
 func TestDepotIsSlow(t *testing.T) {
 	server := testenv.NewS3(t, "..")
 	server.Bucket(t, "images")

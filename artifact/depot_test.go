@@ -357,9 +357,8 @@ func TestDepotIsAway(t *testing.T) {
 	startMachine(t, filepath.Join(t.TempDir(), "images"), depot, 0).load().wantPulled("team/app:1", "team/app:2")
 }
 
-// TestDepotIsDamaged: a blob that the bucket has changed is not served, and whoever pushes it again repairs it. One that the disk has
-// changed
-// comes from the bucket.
+// TestDepotIsDamaged: a blob that the bucket has changed is not served, and whoever pushes it again repairs it. One that the disk
+// has changed comes from the bucket.
 func TestDepotIsDamaged(t *testing.T) {
 	server := testenv.NewS3(t, "..")
 	server.Bucket(t, "images")

@@ -38,23 +38,23 @@ const (
 	lastLines = 10 * time.Second
 )
 
-// follower is a container whose log is read.
-type follower struct {
+// logSource is a container whose log is read.
+type logSource struct {
 	LogLine
 	handle json.RawMessage
 }
 
-// followers are the containers whose logs are read.
-type followers struct {
+// logReaders are the containers whose logs are read.
+type logReaders struct {
 	s    *Server
 	each func(context.Context, LogLine)
 	wg   sync.WaitGroup
-	list map[string]*following
+	list map[string]*logReader
 }
 
-// following is how far one of them is.
-type following struct {
-	follower
+// logReader reads the log of one of them.
+type logReader struct {
+	logSource
 	since  time.Time
 	end    context.CancelFunc
 	failed atomic.Bool // its log could not be opened
@@ -67,14 +67,14 @@ func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogL
 	defer changes.Close()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
-	readers := &followers{s: s, each: each, list: map[string]*following{}}
+	readers := &logReaders{s: s, each: each, list: map[string]*logReader{}}
 	defer readers.wg.Wait()
 	since, again := time.Now(), true // what was written before was for who followed it then
 	for {
-		there, err := tier.View(ctx, s.Role, func(c *core.Core) (map[string]follower, error) {
-			out := map[string]follower{}
+		there, err := tier.View(ctx, s.Role, func(c *core.Core) (map[string]logSource, error) {
+			out := map[string]logSource{}
 			c.Containers(func(a *spec.Assignment, name string, attempt int, handle json.RawMessage) {
-				out[string(a.ID)+" "+name+" "+strconv.Itoa(attempt)] = follower{LogLine{Service: a.Service, Instance: a.ID, Container: name}, handle}
+				out[string(a.ID)+" "+name+" "+strconv.Itoa(attempt)] = logSource{LogLine{Service: a.Service, Instance: a.ID, Container: name}, handle}
 			})
 			return out, nil
 		})
@@ -100,20 +100,20 @@ func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogL
 }
 
 // look takes up the containers that are there now, and lets go of others. again tries those once more that could not be opened.
-func (all *followers) look(ctx context.Context, there map[string]follower, since time.Time, again bool) {
+func (all *logReaders) look(ctx context.Context, there map[string]logSource, since time.Time, again bool) {
 	for key, c := range there {
 		k := all.list[key]
 		if k == nil {
-			k = &following{follower: c, since: since}
+			k = &logReader{logSource: c, since: since}
 			all.list[key] = k
 		} else if !again || !k.failed.Load() {
 			continue
 		}
-		var own context.Context
-		own, k.end = context.WithCancel(ctx)
+		var reading context.Context
+		reading, k.end = context.WithCancel(ctx)
 		all.wg.Go(func() {
 			defer k.end()
-			all.s.followLog(own, k, all.each)
+			all.s.followLog(reading, k, all.each)
 		})
 	}
 	for key, k := range all.list {
@@ -125,7 +125,7 @@ func (all *followers) look(ctx context.Context, there map[string]follower, since
 }
 
 // followLog reads the log of a container until it has ended.
-func (s *Server) followLog(ctx context.Context, f *following, each func(context.Context, LogLine)) {
+func (s *Server) followLog(ctx context.Context, f *logReader, each func(context.Context, LogLine)) {
 	driver, handle, err := s.runtimes.of(f.handle)
 	if err != nil {
 		return

@@ -54,12 +54,12 @@ func TestFollowLogsLetsGo(t *testing.T) {
 		s := &Server{runtimes: &runtimes{named: map[string]runtime.Driver{"oci": d}},
 			opt: ServerOptions{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}}
 		var taken atomic.Int32
-		f := &followers{s: s, list: map[string]*following{}, each: func(ctx context.Context, _ LogLine) {
+		f := &logReaders{s: s, list: map[string]*logReader{}, each: func(ctx context.Context, _ LogLine) {
 			taken.Add(1)
 			<-ctx.Done()
 		}}
-		one := func(n int) map[string]follower {
-			return map[string]follower{"a main " + strconv.Itoa(n): {handle: encode(runtime.Handle{Driver: "oci"})}}
+		one := func(n int) map[string]logSource {
+			return map[string]logSource{"a main " + strconv.Itoa(n): {handle: encode(runtime.Handle{Driver: "oci"})}}
 		}
 		for n := range 100 { // each crashes
 			f.look(ctx, one(n), time.Time{}, false)

@@ -8,8 +8,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Of a batch that gave a worker its number and its block of addresses, what it was told may be all that was kept. Nobody else gets either, and
-// when the worker is removed its block rests like any other.
+// Of a batch that gave a worker its number and its block of addresses, what it was told may be all that was kept. Nobody else gets
+// either, and when the worker is removed its block rests like any other.
 func TestNumberOfHalfABatch(t *testing.T) {
 	s := newOverlayNetSite(t)
 	s.keep(s.c.Step(s.now, ChildUp{Hello: &wire.Hello{Name: "w1"}}))

@@ -264,10 +264,8 @@ func (s *sender) reclaim(p *placement, worker string) {
 	}
 }
 
-// ofSite reports whether an instance's id was minted by a site for an application of its own; a root's have another letter.
-func ofSite(id skerry.InstanceID) bool {
-	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "c")
-}
+// ofSite reports whether an instance is of an application of a site's own.
+func ofSite(id skerry.InstanceID) bool { return id.MintedBy() == "c" }
 
 // tells says whether a worker tells of an instance, by its key.
 func tells(child *members.Child, key string) bool {

@@ -122,7 +122,7 @@ func (s *service) packaged(program string) (bool, error) {
 // copyProgram puts the program where the units have it, so that a directory in which it was built, or to which it was downloaded, may go.
 func (s *service) copyProgram(program string) (changed bool, err error) {
 	if program == localBinary {
-		return true, nil // what runs may be of an older file
+		return false, nil // outdated tells whether another one runs
 	}
 	data, err := os.ReadFile(program)
 	if err != nil {

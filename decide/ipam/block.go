@@ -58,8 +58,8 @@ func (b *Blocks) Take(now time.Time, holder string, site, avoid []netip.Prefix) 
 		WithHint("give the site a further prefix")
 }
 
-// Restore gives a holder a block that it is known to have, and reports whether it was not held so far. It gives false, too, if somebody else
-// has it, or if it rests.
+// Restore gives a holder a block that it is known to have, and reports whether it was not held so far. It gives false, too, if somebody
+// else has it, or if it rests.
 func (b *Blocks) Restore(holder string, p netip.Prefix) bool {
 	if _, taken := b.find(p); taken || p.Bits() != BlockBits || p != p.Masked() || !p.Addr().Is4() {
 		return false

@@ -349,7 +349,7 @@ func (e *Exporter) send(ctx context.Context, signal string, body any) error {
 		Message string `json:"message"`
 	}
 	_ = json.Unmarshal(data, &why)
-	return fmt.Errorf("the collector answers %s %s", res.Status, why.Message)
+	return fmt.Errorf("the collector answers %s %.300s", res.Status, why.Message)
 }
 
 // partial reads how many items of a request the collector did not take.
@@ -368,7 +368,7 @@ func partial(data []byte) error {
 	}
 	for _, n := range []json.Number{answer.Partial.Points, answer.Partial.Records, answer.Partial.Spans} {
 		if n != "" && n != "0" {
-			return fmt.Errorf("the collector did not take %s of a request: %s", n, answer.Partial.Message)
+			return fmt.Errorf("the collector did not take %s of a request: %.300s", n, answer.Partial.Message)
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -164,7 +163,7 @@ func (d *Deployments) tell(inst *wire.Instance, dep *deployment, now time.Time, 
 			"skerry." + string(d.tier): d.name})}
 	switch d.tier {
 	case wire.TierCluster:
-		if madeByRoot(inst.ID) { // a cluster has applications of its own
+		if inst.ID.MintedBy() == "r" { // a cluster has applications of its own
 			whole.Parent = digest(string(wire.TierRoot), id, 8)
 		}
 	case wire.TierWorker:
@@ -184,11 +183,6 @@ func (d *Deployments) tell(inst *wire.Instance, dep *deployment, now time.Time, 
 		d.e.spans.add(span{Trace: trace, ID: digest(string(d.tier)+" step "+strconv.Itoa(n), id, 8), Parent: whole.ID, Name: dep.steps[n].name,
 			Kind: kindInternal, Start: at(dep.steps[n].at), End: at(end)})
 	}
-}
-
-// madeByRoot reports whether the root gave an instance its identifier: SERVICE-rNNNNNNNN (decide/apps).
-func madeByRoot(id skerry.InstanceID) bool {
-	return strings.HasPrefix(string(id[strings.LastIndexByte(string(id), '-')+1:]), "r")
 }
 
 func digest(what, of string, n int) hexID {
