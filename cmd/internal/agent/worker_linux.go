@@ -52,6 +52,9 @@ func (w *Flags) Config(version string) (node.WorkerConfig, error) {
 	if cfg.Common, err = w.Common.Common(version); err != nil {
 		return cfg, err
 	}
+	if w.instanceLogs && cfg.Telemetry == nil {
+		return cfg, skerry.Errorf(skerry.CodeInvalid, "--otlp-instance-logs is for a collector").WithHint("name it with --otlp")
+	}
 	cfg.Facts = worker.FactOptions{Capacity: w.capacity, Area: w.area, Address: w.address}
 	if cfg.Facts.Labels, err = parseLabels(w.labels); err != nil {
 		return cfg, err
