@@ -226,6 +226,9 @@ func (r *Meter) ask(now time.Time) time.Duration {
 		r.saved = now
 		r.saveLocked()
 	}
+	if len(r.peers) == 0 { // a worker without peers sleeps; SetPeers wakes it
+		return saveEvery
+	}
 	wait := r.every
 	if r.eager > 0 {
 		r.eager--

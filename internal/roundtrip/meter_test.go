@@ -232,6 +232,26 @@ func TestSilentPeersAreLeftAlone(t *testing.T) {
 	}
 }
 
+// TestAloneItSleeps: without peers there is nothing to ask, and the questions by which a place is found are kept for later.
+func TestAloneItSleeps(t *testing.T) {
+	r, err := New("127.0.0.1:0", time.Second, filepath.Join(t.TempDir(), "x"), slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.conn.Close()
+	for range 2 * eagerCount {
+		if wait := r.ask(time.Now()); wait != saveEvery {
+			t.Fatalf("alone: got %v until it looks again, want %v", wait, saveEvery)
+		}
+	}
+	r.SetPeers(wire.Peers{KeyID: 1, Key: keyA, List: []string{newAsker(t).LocalAddr().String()}})
+	for n := range eagerCount {
+		if wait := r.ask(time.Now()); wait != eagerEvery {
+			t.Fatalf("question %d to its first peer: got %v until the next, want %v", n, wait, eagerEvery)
+		}
+	}
+}
+
 // The traffic of an idle worker for its place in the network stays within what docs/BENCHMARKS.md says.
 func TestIdleTraffic(t *testing.T) {
 	const headers = 28 // IPv4 and UDP

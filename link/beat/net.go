@@ -241,22 +241,17 @@ func (s *Sender) Contact() time.Time {
 // they cease (see Pulse.Unsure). Neither may block.
 func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool),
 	unsure func()) error {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	l, err := dial(to)
 	if err != nil {
 		return fmt.Errorf("send beats: %w", err)
 	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		conn.Close()
-		return fmt.Errorf("send beats: %w", err)
-	}
+	defer l.close()
 	p := NewPulse(interval, time.Now())
 	s.mu.Lock()
 	s.pulse = p
 	s.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	defer conn.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	// One goroutine both waits for answers and for the next beat: each wake-up of an idle worker counts.
 	was := false
 	var quick haste
@@ -265,7 +260,7 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 		now := time.Now()
 		s.mu.Lock()
 		seq, ok := p.Send(now)
-		due, is, deaf, doubt, rtt := p.Due(), p.Alive(now), p.Deaf(now), ok && p.Unsure(), p.rtt
+		due, is, deaf, doubt, rtt, answered := p.Due(), p.Alive(now), p.Deaf(now), ok && p.Unsure(), p.rtt, p.answered
 		s.mu.Unlock()
 		got := 0
 		if ok {
@@ -275,10 +270,10 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			}
 			out := session.append(nil, kind, seq)
 			if quick.on(rtt) {
-				got, err = quickly(raw, out, in[:], 2*rtt)
+				got, err = l.exchange(out, in[:], 2*rtt)
 				quick.waited(got > 0)
 			} else {
-				_, err = conn.Write(out)
+				err = l.send(out)
 			}
 			if err != nil {
 				s.log.Debug("send a beat", "err", err) // such as a port that is closed; it is tried again
@@ -291,21 +286,25 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			was = is
 			alive(is)
 		}
-		// The timer of an answer that has come is not set: one that is put off wakes the process all the same.
-		if got == 0 {
-			if err := conn.SetReadDeadline(due); err != nil {
-				continue // closed: ctx has ended
+		if answered { // nothing is to come: who only waits leaves the socket alone
+			timer.Reset(time.Until(due))
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
 			}
-			if got, err = conn.Read(in[:]); err != nil {
+			continue
+		}
+		if got == 0 {
+			if got, err = l.receive(ctx, in[:], due); err != nil {
 				continue // it is time, or an ICMP error came, which says no more than that no answer does
 			}
 		}
-		kind, id, answered, err := parse(in[:got])
+		kind, id, of, err := parse(in[:got])
 		if err != nil || kind != kindAnswer || id != session.ID || !session.valid(in[:got]) {
 			continue
 		}
 		s.mu.Lock()
-		p.Answer(time.Now(), answered)
+		p.Answer(time.Now(), of)
 		s.mu.Unlock()
 	}
 	return nil

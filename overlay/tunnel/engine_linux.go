@@ -234,12 +234,22 @@ func (e *Engine) turns() {
 			soon()
 		case <-timer.C:
 			idle = !e.tick(e.now())
-			if idle {
-				timer.Reset(min(tickIdle, e.timing.RekeyAfter/20))
-			} else {
-				timer.Reset(tickBusy)
+			if wait := e.pause(idle); wait > 0 {
+				timer.Reset(wait)
 			}
 		}
+	}
+}
+
+// pause is the time until the next tick, or 0 for none until something comes.
+func (e *Engine) pause(idle bool) time.Duration {
+	switch {
+	case !idle:
+		return tickBusy
+	case len(e.keys)+len(e.relays) == 0:
+		return 0
+	default:
+		return min(tickIdle, e.timing.RekeyAfter/20)
 	}
 }
 

@@ -4,8 +4,10 @@ package tunnel
 
 import (
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/wire"
 )
 
 func TestPair(t *testing.T) {
@@ -21,5 +23,23 @@ func TestPair(t *testing.T) {
 		if p.RxBytes < 50<<20 || p.TxBytes < 50<<20 || p.Handshake.IsZero() || p.Cipher == "" || p.Reason != "" {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// TestNothingTicksWithoutPeers: an engine that has nobody to reach sleeps until something comes, and one that has looks after it.
+func TestNothingTicksWithoutPeers(t *testing.T) {
+	e := New(Options{})
+	t.Cleanup(func() { must(t, e.Close()) })
+	if got := e.pause(true); got != 0 {
+		t.Errorf("alone: got a pause of %v, want none", got)
+	}
+	must(t, e.call(func() { e.keys[wire.OverlayKey{1}] = &peer{} }))
+	var idle, busy time.Duration
+	must(t, e.call(func() {
+		idle, busy = e.pause(true), e.pause(false)
+		delete(e.keys, wire.OverlayKey{1})
+	}))
+	if idle != tickIdle || busy != tickBusy {
+		t.Errorf("with a peer: got pauses of %v and %v, want %v and %v", idle, busy, tickIdle, tickBusy)
 	}
 }
