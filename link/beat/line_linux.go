@@ -69,12 +69,17 @@ func (l *line) exchange(out, in []byte, wait time.Duration) (n int, err error) {
 	if err := l.send(out); err != nil {
 		return 0, err
 	}
-	poll, span := unix.PollFd{Fd: int32(l.fd), Events: unix.POLLIN}, unix.NsecToTimespec(int64(wait))
-	ready, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&span)), 0, 0, 0)
-	if e != 0 || ready == 0 {
-		return 0, nil
+	for end := time.Now().Add(wait); ; {
+		poll, span := unix.PollFd{Fd: int32(l.fd), Events: unix.POLLIN}, unix.NsecToTimespec(int64(max(time.Until(end), 0)))
+		ready, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&span)), 0, 0, 0)
+		if e == syscall.EINTR {
+			continue // Go's scheduler wants the thread, which it gets in a moment
+		}
+		if e != 0 || ready == 0 {
+			return 0, nil
+		}
+		return l.take(in)
 	}
-	return l.take(in)
 }
 
 // take reads what has come already.

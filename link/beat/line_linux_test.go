@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -166,5 +167,27 @@ func TestHaste(t *testing.T) {
 			t.Errorf("with a round trip of %v it waits: %v", c.rtt, got)
 		}
 		quick.waited(true)
+	}
+}
+
+// TestInterruptedExchange: a signal, as Go's scheduler sends them, ends no wait.
+func TestInterruptedExchange(t *testing.T) {
+	parent, l := parentAndLine(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread, process := unix.Gettid(), unix.Getpid()
+	go func() {
+		var b [Size + 1]byte
+		_, from, err := parent.ReadFromUDPAddrPort(b[:])
+		for range 100 {
+			_ = unix.Tgkill(process, thread, unix.SIGURG)
+		}
+		if err == nil {
+			_, _ = parent.WriteTo([]byte("answer"), net.UDPAddrFromAddrPort(from))
+		}
+	}()
+	var in [Size + 1]byte
+	if n, err := l.exchange([]byte("beat"), in[:], time.Minute); err != nil || string(in[:n]) != "answer" {
+		t.Errorf("the answer: got %q, %v, want %q", in[:n], err, "answer")
 	}
 }
