@@ -176,7 +176,7 @@ func (m *mover) MoveTo(now time.Time, i *Instance, to, why string, fx *wire.Effe
 		return refuse("it is on its way already")
 	case !s.Placement.AllowsCluster(to):
 		return refuse("its manifest allows only clusters " + strings.Join(s.Placement.Clusters, ", "))
-	case !m.allows(s, to):
+	case !m.Allows(s, to):
 		return refuse("its manifest allows only clusters with the labels " + spec.LabelText(s.Placement.ClusterLabels))
 	case a.revisions[s.Name] != i.Revision:
 		return refuse("an update is about to end it")

@@ -44,8 +44,12 @@ func (l *lifecycle) mayEnd(now time.Time, a *App, s *spec.ServiceSpec, i *Instan
 		i.Ask = &Ask{Revision: rev, Gen: a.Gen, Spec: s, Since: now}
 		l.saveInstance(i, fx)
 	}
-	if at := l.DataAt(i); l.local == "r" && at != "" && s.KeepsData() && s.Placement.Cluster != "" && s.Placement.Cluster != at {
-		l.answered(now, i, "its volume is at cluster "+at+", and the manifest names cluster "+s.Placement.Cluster, fx)
+	if at := l.DataAt(i); at != "" && s.KeepsData() && !l.Allows(s, at) {
+		why := "where the manifest does not allow it"
+		if s.Placement.Cluster != "" {
+			why = "and the manifest names cluster " + s.Placement.Cluster
+		}
+		l.answered(now, i, "its volume is at cluster "+at+", "+why, fx)
 		return false
 	}
 	if at := l.DataAt(i); at != "" && s.KeepsData() && l.shut[at] { // its holder does not know, and may say that there is a place

@@ -481,8 +481,8 @@ func (l *ledger) label(holder string, labels map[string]string) bool {
 	return true
 }
 
-// allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list or select by labels.
-func (l *ledger) allows(s *spec.ServiceSpec, holder string) bool {
+// Allows reports whether a holder may have a service: at the root holders are clusters, which the manifest may list or select by labels.
+func (l *ledger) Allows(s *spec.ServiceSpec, holder string) bool {
 	return l.local != "r" || s.Placement.AllowsCluster(holder) && spec.HasLabels(l.labels[holder], s.Placement.ClusterLabels)
 }
 

@@ -57,7 +57,7 @@ func (e *editor) Plan(now time.Time, app spec.Application, digests map[string]st
 		switch s.Mode {
 		case spec.ModePerWorker:
 			for _, t := range e.targets {
-				if kept[t] == 0 && e.allows(s, t) {
+				if kept[t] == 0 && e.Allows(s, t) {
 					add(0, t)
 				}
 			}

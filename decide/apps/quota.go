@@ -50,7 +50,7 @@ type tenants struct {
 }
 
 func newTenants(apps *catalog, instances *ledger) *tenants {
-	return &tenants{apps, instances.claims, instances.allows, map[string]*Org{}, map[string]*Namespace{}}
+	return &tenants{apps, instances.claims, instances.Allows, map[string]*Org{}, map[string]*Namespace{}}
 }
 
 func (ts *tenants) loadOrg(value []byte) error {

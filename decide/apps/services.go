@@ -253,7 +253,7 @@ func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpe
 	next := rs.nextSites(now, a, s, roll, judged, rest, limit)
 	for at, target := range rs.targets {
 		switch i := have[target]; {
-		case !rs.allows(s, target):
+		case !rs.Allows(s, target):
 		case i == nil && roll.Canary && roll.EndedAt.IsZero() && len(old) > 0: // it has joined, and is no site to try something at
 			if like := rs.ofRevision(skerry.ServiceKey{App: a.Key(), Service: s.Name}, roll.From); like != nil {
 				rs.createAs(now, a, like, at, target, fx)
@@ -299,7 +299,7 @@ func (rs *rollouts) byTarget(now time.Time, app *App, svc *spec.ServiceSpec, fx 
 		case i.Stopping && i.Revision == rev && i.Holder == i.Target:
 			ending[i.Target] = i
 		case !i.Live():
-		case !slices.Contains(rs.targets, i.Target) || !rs.allows(svc, i.Target):
+		case !slices.Contains(rs.targets, i.Target) || !rs.Allows(svc, i.Target):
 			rs.stop(now, i, "no longer wanted there", fx)
 		case was != nil && was.Revision == rev: // half of a commit was lost
 			rs.stop(now, i, "replaced", fx)

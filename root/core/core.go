@@ -152,11 +152,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.loadFailover(now)
 	c.reviewSets()
 	c.reviewClaims()
-	for _, name := range c.Children.Names() { // whether they fail over may be another than before
-		for _, i := range c.Apps.HeldBy(name) {
-			c.refresh(now, i, &fx)
-		}
-	}
+	c.reviewFailover(now, &fx)
 	c.settle(now, &fx) // with what was in touch when the root ended: sites come back in a moment, and updates go on
 	for _, name := range c.Children.Names() {
 		c.reachable(now, name, false, &fx)
@@ -212,7 +208,9 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case ChildFrame:
 		c.frame(now, m, &fx)
 	case RemoveCluster:
-		c.removeCluster(now, m.Name, &fx)
+		if c.removeCluster(now, m.Name, &fx); fx.Err == nil {
+			c.reviewFailover(now, &fx)
+		}
 	case TrustCluster:
 		c.suspects.trustCluster(now, m, &fx)
 	case apps.DecideOrphan:
@@ -227,7 +225,13 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case SetPlugins:
 		setPlugins(c, m)
 	default:
-		if cordonMessage(c, now, msg, &fx) || c.labels.message(msg, &fx) {
+		if cordonMessage(c, now, msg, &fx) {
+			break
+		}
+		if c.labels.message(msg, &fx) {
+			if fx.Err == nil {
+				c.reviewFailover(now, &fx) // a group has other sites, perhaps
+			}
 			break
 		}
 		more, ok := c.Apps.Handle(now, msg)

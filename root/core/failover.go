@@ -58,7 +58,32 @@ const (
 
 // failsOver reports whether an instance is given to another site when its own is lost.
 func (c *Core) failsOver(i *apps.Instance) bool {
-	return c.opt.LostAfter > 0 && i.Target == "" && i.Spec.Placement.Cluster == "" && !i.Spec.KeepsData()
+	return c.opt.LostAfter > 0 && i.Target == "" && !i.Spec.KeepsData() && c.elsewhere(i)
+}
+
+// elsewhere reports whether an instance may run at another site than the one that has it. A site that its manifest lists may still join.
+func (c *Core) elsewhere(i *apps.Instance) bool {
+	place := &i.Spec.Placement
+	switch {
+	case place.Cluster != "":
+		return false
+	case len(place.ClusterLabels) > 0:
+		return slices.ContainsFunc(c.Children.Names(), func(site string) bool { return site != i.Holder && c.Apps.Allows(i.Spec, site) })
+	default:
+		return len(place.Clusters) == 0 || slices.ContainsFunc(place.Clusters, func(site string) bool { return site != i.Holder })
+	}
+}
+
+// reviewFailover tells sites which of their instances fail over, where that has changed. What could go nowhere from a lost site may now.
+func (c *Core) reviewFailover(now time.Time, fx *wire.Effects) {
+	for _, name := range c.Children.Names() {
+		for _, i := range c.Apps.HeldBy(name) {
+			if c.failover.lost[name] && i.Cut && c.failover.stranded[i.ID] == nil && c.failsOver(i) {
+				c.loseInstance(now, i, name, fx)
+			}
+			c.refresh(now, i, fx)
+		}
+	}
 }
 
 // loadFailover finds out what an earlier life had under way. Sites that are not back after LostAfter are lost again.

@@ -8,6 +8,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -18,10 +20,12 @@ type labelled struct {
 	c   *Core
 	now time.Time
 	kv  map[string][]byte
+	src map[string]*reconcile.Source // what sites observe
 }
 
 func newLabelled(t *testing.T, sites ...string) *labelled {
-	r := &labelled{t: t, c: New(Options{Incarnation: "a"}), now: time.Unix(1e9, 0), kv: map[string][]byte{}}
+	r := &labelled{t: t, c: New(Options{Incarnation: "a"}), now: time.Unix(1e9, 0), kv: map[string][]byte{},
+		src: map[string]*reconcile.Source{}}
 	r.keep(r.c.Start(r.now))
 	r.step(apps.PutOrg{Org: apps.Org{Name: "acme"}})
 	r.step(apps.PutNamespace{Namespace: apps.Namespace{Name: "acme", Org: "acme"}})
@@ -40,6 +44,17 @@ func (r *labelled) join(sites ...string) {
 		}
 		r.step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&report)}})
 	}
+}
+
+// observe has a site report an instance.
+func (r *labelled) observe(site string, i *apps.Instance, state skerry.State) {
+	r.t.Helper()
+	if r.src[site] == nil {
+		r.src[site] = reconcile.NewSource(members.Observed, "", skerry.Incarnation(site), reconcile.Options{})
+	}
+	peer := &hostileRoot{t: r.t, c: r.c, now: r.now, src: r.src, kv: r.kv}
+	peer.say(site, map[string][]byte{wire.AssignmentKey(i.ID): wire.New().Marshal(&wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence,
+		State: state, Phase: skerry.PhaseRunning, Ready: state == skerry.Running})})
 }
 
 func (r *labelled) keep(fx wire.Effects) {
@@ -177,5 +192,140 @@ func TestLabelsPerWorker(t *testing.T) {
 		if got, want := r.c.Apps.Usage("acme", skerry.AppKey{}).Instances, len(strings.Fields(row.want)); got != want {
 			t.Errorf("instances that count for the quota after %+v: got %d, want those at %d sites", row.change, got, want)
 		}
+	}
+}
+
+// assigned is what a site is told of the first instance of the service.
+func (r *labelled) assigned(site string) *spec.Assignment {
+	r.t.Helper()
+	for _, i := range r.c.Apps.HeldBy(site) {
+		value, ok := r.c.Children.Get(site).Desired.Get(wire.AssignmentKey(i.ID))
+		if as := new(spec.Assignment); ok && wire.New().Unmarshal(value, as) == nil {
+			return as
+		}
+	}
+	r.t.Fatalf("cluster %s has no instance", site)
+	return nil
+}
+
+// TestFailoverOfGroups: a site stops what it has of a group on its own only while another site could start it.
+func TestFailoverOfGroups(t *testing.T) {
+	west := map[string]string{"region": "west"}
+	r := newLabelled(t, "harbour", "hill")
+	r.c.opt.LostAfter = DefaultLostAfter
+	r.step(LabelCluster{Name: "harbour", Set: west})
+	app := r.app(spec.ModeService, west)
+	app.App.Spec.Services[0].OnDisconnect = spec.StopAfter(30 * time.Second)
+	r.step(app)
+	for _, row := range []struct {
+		what string
+		msgs []any
+		want bool
+	}{
+		{"a group of one", nil, false},
+		{"a second site enters", []any{LabelCluster{Name: "hill", Set: west}}, true},
+		{"it leaves", []any{LabelCluster{Name: "hill", Remove: []string{"region"}}}, false},
+		{"it enters again", []any{LabelCluster{Name: "hill", Set: west}}, true},
+		{"it is removed", []any{ChildDown{Name: "hill"}, RemoveCluster{Name: "hill"}}, false},
+	} {
+		for _, msg := range row.msgs {
+			r.step(msg)
+		}
+		if got := r.assigned("harbour").Failover; got != row.want {
+			t.Errorf("%s: got fail-over %v, want %v", row.what, got, row.want)
+		}
+	}
+}
+
+// TestFailoverOfLists does the same with a list of sites, which may join later.
+func TestFailoverOfLists(t *testing.T) {
+	for _, row := range []struct {
+		clusters []string
+		want     bool
+	}{{nil, true}, {[]string{"harbour"}, false}, {[]string{"harbour", "moor"}, true}} {
+		r := newLabelled(t, "harbour")
+		r.c.opt.LostAfter = DefaultLostAfter
+		app := r.app(spec.ModeService, nil)
+		app.App.Spec.Services[0].OnDisconnect = spec.StopAfter(30 * time.Second)
+		app.App.Spec.Services[0].Placement.Clusters = row.clusters
+		r.step(app)
+		if got := r.assigned("harbour").Failover; got != row.want {
+			t.Errorf("with clusters %v: got fail-over %v, want %v", row.clusters, got, row.want)
+		}
+	}
+}
+
+// TestLostSiteOfAGroup: what a lost site has goes to a site that enters the group later.
+func TestLostSiteOfAGroup(t *testing.T) {
+	west := map[string]string{"region": "west"}
+	r := newLabelled(t, "harbour", "hill")
+	r.c.opt.LostAfter = DefaultLostAfter
+	r.step(LabelCluster{Name: "harbour", Set: west})
+	r.step(r.app(spec.ModeService, west))
+	for _, i := range r.c.Apps.HeldBy("harbour") {
+		r.observe("harbour", i, skerry.Running)
+	}
+	r.step(ChildDown{Name: "harbour"})
+	r.now = r.now.Add(DefaultLostAfter + time.Second)
+	r.keep(r.c.Tick(r.now))
+	next := func() (at []string) {
+		for _, i := range r.c.Apps.HeldBy("harbour") {
+			if i.Next != nil {
+				at = append(at, i.Next.Holder)
+			}
+		}
+		return at
+	}
+	if at := next(); len(at) > 0 {
+		t.Fatalf("with nobody else in the group: got copies at %v, want none", at)
+	}
+	r.step(LabelCluster{Name: "hill", Set: west})
+	r.now = r.now.Add(strandedRetry)
+	r.keep(r.c.Tick(r.now))
+	if at := strings.Join(next(), " "); at != "hill hill" {
+		t.Errorf("when a site enters the group: got copies at %q, want %q", at, "hill hill")
+	}
+}
+
+// TestDataOutsideOfItsGroup: an instance with data does not go back to the site that has it if its group no longer has that site.
+func TestDataOutsideOfItsGroup(t *testing.T) {
+	west := map[string]string{"region": "west"}
+	r := newLabelled(t, "harbour", "hill")
+	r.step(LabelCluster{Name: "harbour", Set: west})
+	r.step(LabelCluster{Name: "hill", Set: west})
+	app := r.app(spec.ModeService, west)
+	service := &app.App.Spec.Services[0]
+	one := 1
+	service.Replicas = &one
+	service.Volumes = []spec.Volume{{Name: "data", Local: &spec.LocalVolume{}}}
+	service.Mounts = []spec.Mount{{Volume: "data", Path: "/data"}}
+	r.step(app)
+	i := r.c.Apps.Instances(skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"})[0]
+	site := i.Holder
+	r.observe(site, i, skerry.Running)
+	r.step(LabelCluster{Name: site, Remove: []string{"region"}})
+	if got := r.sites(); got != site {
+		t.Fatalf("what runs when its site leaves the group: got %q, want it to stay at %q", got, site)
+	}
+	r.observe(site, i, skerry.Failed)
+	r.now = r.now.Add(time.Minute)
+	r.keep(r.c.Tick(r.now))
+	if got := r.sites(); got != "" {
+		t.Errorf("when it has ended: got it at %q, want it to wait", got)
+	}
+	why := ""
+	for _, i := range r.c.Apps.Instances(i.Service) {
+		if i.Decision != nil && i.Live() {
+			for _, reason := range i.Decision.Why {
+				why += reason.Text + "; "
+			}
+		}
+	}
+	if !strings.Contains(why, "where its manifest does not allow it any more") {
+		t.Errorf("reasons: got %q, want the place of its data", why)
+	}
+	r.step(LabelCluster{Name: site, Set: west})
+	if got := r.sites(); got != site {
+		t.Errorf("when its site is in the group again: got %q, want %q", got, site)
 	}
 }

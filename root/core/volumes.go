@@ -51,6 +51,11 @@ func (c *Core) placeWithData(now time.Time, i *apps.Instance, site string, fx *w
 		wait(*r)
 		return
 	}
+	if !c.Apps.Allows(i.Spec, site) {
+		wait(wire.Reason{What: "volumes", Text: "its local volumes are at cluster " + site + ", where its manifest does not allow it any more",
+			Hint: "allow that cluster again, in the manifest or by its labels; to give the data up, delete the service"})
+		return
+	}
 	if len(i.Rejected) == 0 {
 		c.give(now, i, site, nil, fx)
 		return
