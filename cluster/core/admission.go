@@ -408,20 +408,29 @@ func (p *Admission) signersOf(org string) []string {
 	return keys
 }
 
-// noGroups gives the reason to refuse an application of the site's own that is for sites with certain labels, or nil: they are the root's,
-// and the site does not know which it has.
-func noGroups(msg any) error {
+// elsewhere gives the reason to refuse an application of the site's own that may not run here, or that is for sites with certain labels, or
+// nil: labels are the root's, and the site does not know which it has.
+func elsewhere(msg any, site string) error {
 	apply, is := msg.(apps.Apply)
 	if !is {
 		return nil
 	}
 	for n := range apply.App.Spec.Services {
-		if len(apply.App.Spec.Services[n].Placement.ClusterLabels) > 0 {
-			const text, hint = "a cluster does not know its labels at the root", "apply it at the root, or leave clusterLabels out"
-			path := fmt.Sprintf("spec.services[%d].placement.clusterLabels", n)
-			return &skerry.Error{Code: skerry.CodeUnsupported, Message: text, Hint: hint,
-				Problems: []skerry.Problem{{Path: path, Message: text, Hint: hint}}}
+		place := &apply.App.Spec.Services[n].Placement
+		field, text, hint := "", "", ""
+		switch {
+		case len(place.ClusterLabels) > 0:
+			field, text, hint = "clusterLabels", "a cluster does not know its labels at the root", "apply it at the root, or leave clusterLabels out"
+		case site == "" || place.AllowsCluster(site):
+			continue
+		case place.Cluster != "":
+			field, text, hint = "cluster", "it may run only at cluster "+place.Cluster+", and this is "+site, "apply it there, or at the root"
+		default:
+			field, text = "clusters", "it may run only at clusters "+strings.Join(place.Clusters, ", ")+", and this is "+site
+			hint = "apply it at one of them, or at the root"
 		}
+		return &skerry.Error{Code: skerry.CodeUnsupported, Message: text, Hint: hint,
+			Problems: []skerry.Problem{{Path: fmt.Sprintf("spec.services[%d].placement.%s", n, field), Message: text, Hint: hint}}}
 	}
 	return nil
 }

@@ -336,3 +336,35 @@ func TestEgressInForce(t *testing.T) {
 		t.Errorf("told of %+v", got)
 	}
 }
+
+// TestApplicationsForElsewhere: a site does not take, by its own API, what its manifest has run at another, nor what names labels.
+func TestApplicationsForElsewhere(t *testing.T) {
+	for _, row := range []struct {
+		what  string
+		place spec.Placement
+		want  string // "": taken
+	}{
+		{"nothing said", spec.Placement{}, ""},
+		{"here", spec.Placement{Cluster: "harbour"}, ""},
+		{"here, too", spec.Placement{Clusters: []string{"hill", "harbour"}}, ""},
+		{"at another", spec.Placement{Cluster: "hill"}, "only at cluster hill"},
+		{"at others", spec.Placement{Clusters: []string{"hill", "moor"}}, "only at clusters hill, moor"},
+		{"by labels", spec.Placement{ClusterLabels: map[string]string{"region": "west"}}, "does not know its labels"},
+	} {
+		c, now := New(Options{Name: "harbour", Incarnation: "a1", Term: 1, Policies: sched.Policies(), Standalone: true}), time.Unix(1000, 0)
+		c.Start(now)
+		c.Step(now, apps.PutOrg{Org: apps.Org{Name: "default"}})
+		c.Step(now, apps.PutNamespace{Namespace: apps.Namespace{Name: "default", Org: "default"}})
+		service := spec.ServiceSpec{Name: "web", Placement: row.place}
+		service.Image = "web:1"
+		fx := c.Step(now, apps.Apply{App: spec.Application{APIVersion: spec.APIVersion, Kind: spec.KindApplication,
+			Metadata: spec.Metadata{Name: "shop", Namespace: "default"}, Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{service}}}})
+		got := ""
+		if fx.Err != nil {
+			got = fx.Err.Error()
+		}
+		if row.want == "" && got != "" || !strings.Contains(got, row.want) {
+			t.Errorf("%s: got %q, want %q", row.what, got, row.want)
+		}
+	}
+}

@@ -341,7 +341,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			}
 			break
 		}
-		if fx.Err = cmp.Or(c.takenAbove(msg), c.noCertificates(msg), noGroups(msg)); fx.Err != nil {
+		if fx.Err = cmp.Or(c.takenAbove(msg), c.noCertificates(msg), elsewhere(msg, c.name)); fx.Err != nil {
 			return fx
 		}
 		more, ok := c.Apps.Handle(now, msg)
