@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/artifact"
@@ -257,11 +259,17 @@ func benchManifest(key skerry.AppKey, services, replicas int, text string) []byt
 // fill applies applications until there are as many instances as asked for, and waits until the clusters have told of all.
 func (f *federated) fill(ctx context.Context, instances int) error {
 	const each = benchServices * benchReplicas
+	var all errgroup.Group
+	all.SetLimit(len(f.users))
 	for ; f.apps*each < instances; f.apps++ {
-		services, replicas := benchServices, min(benchReplicas, max(1, (instances-f.apps*each)/benchServices))
-		if _, err := f.user(f.apps).Apply(ctx, benchManifest(benchApp(f.apps), services, replicas, ""), api.ApplyOptions{}); err != nil {
+		n := f.apps
+		all.Go(func() error {
+			_, err := f.user(n).Apply(ctx, benchManifest(benchApp(n), benchServices, benchReplicas, ""), api.ApplyOptions{})
 			return err
-		}
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
 	}
 	return f.settled(ctx)
 }

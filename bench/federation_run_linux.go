@@ -132,7 +132,7 @@ func (x *federation1) measure(ctx context.Context, clusters int) error {
 	}
 	placed := float64((x.f.apps - before) * benchServices * benchReplicas)
 	x.add(placed/time.Since(begin).Seconds(), "placements", "1/s", report.Higher, 0,
-		"instances of applications sent one after another, until the root shows all as ready; store, links and TLS are in it")
+		fmt.Sprintf("instances of applications, %d sent at a time, until the root shows all as ready; store, links and TLS are in it", apiUsers))
 	for _, step := range []func(context.Context) error{x.rest, x.requests, x.changes, x.restart} {
 		if err := step(ctx); err != nil {
 			return err
