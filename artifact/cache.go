@@ -142,19 +142,24 @@ func (k *Cache) describingLocked(tops map[imageref.Ref][]digest.Digest) map[dige
 	return out
 }
 
-// usedNow gives what something runs from. The lock must not be held.
-func (c *Cache) usedNow() map[digest.Digest]bool {
+// usedNow gives what something runs from, if room has to be made for so many bytes: whoever knows looks at all that runs, and the core waits
+// meanwhile. The lock must not be held.
+func (c *Cache) usedNow(need int64) map[digest.Digest]bool {
 	c.s.mu.Lock()
-	list := c.inUse
+	list, fits := c.inUse, c.s.o.MaxCache <= 0 || c.fitsLocked(need)
 	c.s.mu.Unlock()
+	if list == nil || fits {
+		return nil
+	}
 	used := map[digest.Digest]bool{}
-	if list != nil && c.s.o.MaxCache > 0 {
-		for _, d := range list() {
-			used[d] = true
-		}
+	for _, d := range list() {
+		used[d] = true
 	}
 	return used
 }
+
+// fitsLocked reports whether so many bytes more fit in, at first sight.
+func (c *Cache) fitsLocked(need int64) bool { return c.totalLocked()+slots(need) <= c.s.o.MaxCache }
 
 // totalLocked sums all blobs, and those that come. It reads no manifest.
 func (c *Cache) totalLocked() (sum int64) {
@@ -175,7 +180,7 @@ func (c *Cache) totalLocked() (sum int64) {
 
 // makeRoom is makeRoomLocked for something that is stored at once.
 func (c *Cache) makeRoom(need int64) error {
-	used := c.usedNow()
+	used := c.usedNow(need)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.makeRoomLocked(need, used)
@@ -201,7 +206,7 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	} else if slots(need) > most-coming {
 		return errBusy
 	}
-	if k.totalLocked()+slots(need) <= store.o.MaxCache {
+	if k.fitsLocked(need) {
 		return nil
 	}
 	state := k.sumLocked()

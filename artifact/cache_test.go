@@ -89,6 +89,32 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
+// While there is room, nobody is asked what is in use: a root with 100,000 instances looks at all of them for that, and each apply would
+// wait for it.
+func TestRoomAsksNobody(t *testing.T) {
+	f := startForeign(t)
+	f.push(t, "app:1", amd64, 1000, 1)
+	cache := openStore(t, Options{MaxCache: 1 << 20, Local: "reg.example"})
+	asked := 0
+	cache.Cache.KeepInUse(func() []digest.Digest { asked++; return nil })
+	for range 2 { // it comes, and is here
+		if _, err := cache.Pull(t.Context(), f.host+"/app:1", amd64, nil, &Source{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("asked %d times what is in use, want 0", asked)
+	}
+	f.push(t, "large:1", amd64, 900_000, 1)
+	if _, err := cache.Pull(t.Context(), f.host+"/large:1", amd64, nil, &Source{}); err != nil {
+		t.Fatal(err)
+	}
+	f.push(t, "other:1", amd64, 900_000, 1)
+	if _, err := cache.Pull(t.Context(), f.host+"/other:1", amd64, nil, &Source{}); err != nil || asked == 0 {
+		t.Errorf("where room is made: asked %d times what is in use, want it asked; %v", asked, err)
+	}
+}
+
 // Manifests that are asked for and never named do not fill it either.
 func TestManifestsAreBounded(t *testing.T) {
 	pad := strings.Repeat("x", 1<<17)

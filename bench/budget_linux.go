@@ -69,6 +69,7 @@ func Budget(ctx context.Context, o BudgetOptions) (*report.Report, error) {
 	err = b.at(ctx, clustercore.Fast, 2, wanted, []budgetPart{
 		{"deploys", "deployments, interleaved with bare runs", b.deploys},
 		{"idle", "idle with ten instances", b.idle},
+		{"disk", "what is written to disks", b.disk},
 		{"hundred", "a hundred instances", b.hundred},
 		{"failover", "fail-over", b.failover},
 	})
@@ -101,7 +102,7 @@ func (o *BudgetOptions) words() string {
 
 // BudgetParts name what may be measured alone.
 func BudgetParts() []string {
-	return []string{"placement", "fleet", "overlay", "deploys", "idle", "hundred", "failover", "metered"}
+	return []string{"placement", "fleet", "overlay", "deploys", "idle", "disk", "hundred", "failover", "metered"}
 }
 
 // budgetPart is a measurement at a site.
@@ -444,7 +445,7 @@ func (b *budgeter) idle(ctx context.Context) error {
 	}
 	b.about(fmt.Sprintf("PSS of %d processes, the agent and its datapath, with 10 instances", len(agents)), "agent.mem")
 	b.about("BPF tables beside it", "agent.mem.tables")
-	b.about(fmt.Sprintf("10 instances, windows of %s", window), "agent.cpu", "control.cpu", "agent.disk")
+	b.about(fmt.Sprintf("10 instances, windows of %s", window), "agent.cpu", "control.cpu")
 	b.about("PSS of root and cluster in one process, API on", "control.mem")
 	b.about("both directions on the worker's cable, TCP and IP headers included, 10 instances", "control.wire.fast")
 	return b.remove(ctx, "idle")
@@ -456,9 +457,8 @@ func (b *budgeter) window(ctx context.Context, worker *benchWorker, agents []int
 	a0, err1 := sum(agents, CPUTime)
 	c0, err2 := CPUTime(control)
 	t0, err3 := b.s.ns.traffic(worker.cable)
-	d0, err4 := sum(agents, written)
 	begin := time.Now()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	select {
@@ -469,20 +469,16 @@ func (b *budgeter) window(ctx context.Context, worker *benchWorker, agents []int
 	a1, err1 := sum(agents, CPUTime)
 	c1, err2 := CPUTime(control)
 	t1, err3 := b.s.ns.traffic(worker.cable)
-	d1, err4 := sum(agents, written)
 	took := time.Since(begin)
 	am, err5 := sum(agents, PSS)
 	ar, err7 := sum(agents, rss)
 	cm, cr, err6 := memory(control)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
+	if err := errors.Join(err1, err2, err3, err5, err6, err7); err != nil {
 		return err
 	}
 	b.add(100*float64(a1-a0)/float64(took), "agent.cpu")
 	b.add(100*float64(c1-c0)/float64(took), "control.cpu")
 	b.add(8*(t1-t0)/1000/took.Seconds(), "control.wire.fast")
-	if b.o.Full {
-		b.add((d1-d0)/1e6/took.Seconds()*86400, "agent.disk")
-	}
 	b.add(am/(1<<20), "agent.mem")
 	b.add(ar/(1<<20), "agent.mem.rss")
 	b.add(mib(worker.tables()), "agent.mem.tables")

@@ -18,7 +18,7 @@ import (
 // Command gives `skerry bench`.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
-	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), controlCommand(), wireguardCommand(), publishedCommand())
+	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), federationCommand(), controlCommand(), sitesCommand(), wireguardCommand(), publishedCommand())
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -242,6 +243,32 @@ type WorkerReport struct {
 	Heard []PeerRTT `json:"heard,omitempty" cbor:"10,keyasint,omitempty"`
 	// Pace is nil from agents that do not adapt their interval.
 	Pace *ReportPace `json:"pace,omitempty" cbor:"11,keyasint,omitempty"`
+	// Changes: Instances has only those whose use has changed since the report before; the others are as they were, but for those in Gone.
+	// It is told only to who offers FeatureChanges.
+	Changes bool                `json:"changes,omitempty" cbor:"12,keyasint,omitempty"`
+	Gone    []skerry.InstanceID `json:"gone,omitempty" cbor:"13,keyasint,omitempty"`
+}
+
+// FeatureChanges is offered by who understands reports that have only what changed.
+const FeatureChanges = "changes"
+
+// Complete gives the use of all instances, where a report has only what changed since they were told; others says which of those that it
+// does not name still count.
+func (r *WorkerReport) Complete(told map[skerry.InstanceID]QoS, others func(skerry.InstanceID) bool) {
+	if !r.Changes {
+		return
+	}
+	all := map[skerry.InstanceID]QoS{}
+	for id, q := range told {
+		if others(id) {
+			all[id] = q
+		}
+	}
+	for _, id := range r.Gone {
+		delete(all, id)
+	}
+	maps.Copy(all, r.Instances)
+	r.Instances, r.Changes, r.Gone = all, false, nil
 }
 
 // ReportPace is how often a worker reports, and why.

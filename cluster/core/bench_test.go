@@ -13,7 +13,7 @@ import (
 )
 
 // large is a site of connected workers that have told what they have.
-func large(b *testing.B, workers int) (*Core, time.Time) {
+func large(b testing.TB, workers int) (*Core, time.Time) {
 	b.Helper()
 	now := time.Unix(1_700_000_000, 0)
 	c := New(Options{Name: "a", Incarnation: "a1", Term: 1, Admission: Admission{Trusted: []string{"default"}}})

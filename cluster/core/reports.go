@@ -162,6 +162,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, "it repeats reports that it sent before"), fx)
 		return members.IgnoredOld
 	}
+	r.Complete(w.report.Instances, func(id skerry.InstanceID) bool { p := rp.places[id]; return p != nil && p.Worker == name })
 	facts := r.Facts
 	r.Facts = nil
 	if r.Coordinate != nil && !r.Coordinate.Valid() {

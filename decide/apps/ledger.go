@@ -69,6 +69,7 @@ type Instance struct {
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
 	Shared  *wire.QoS    `json:"shared,omitempty"`
 	counted bool         // in its run's result
+	listed  string       // the holder under which the ledger lists it; empty: none
 	fence   skerry.Fence // of the copy that was reported last; zero: not known since the start
 }
 
@@ -114,6 +115,7 @@ type ledger struct {
 	local     string // prefix for instance ids; keeps those of different tiers apart
 	inst      map[skerry.InstanceID]*Instance
 	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
+	byHolder  map[string]map[skerry.InstanceID]*Instance
 	unplaced  map[skerry.InstanceID]bool
 	stopping  map[skerry.InstanceID]bool
 	ofApp     map[skerry.AppKey]map[string]bool // names of services with instances
@@ -123,6 +125,7 @@ type ledger struct {
 func newLedger(seed [16]byte, tier string) *ledger {
 	return &ledger{claims: newClaims(), seed: seed, local: tier, inst: map[skerry.InstanceID]*Instance{},
 		byService: map[skerry.ServiceKey]map[skerry.InstanceID]*Instance{}, ofApp: map[skerry.AppKey]map[string]bool{},
+		byHolder: map[string]map[skerry.InstanceID]*Instance{},
 		unplaced: map[skerry.InstanceID]bool{}, stopping: map[skerry.InstanceID]bool{}, labels: map[string]map[string]string{}}
 }
 
@@ -141,7 +144,7 @@ func (l *ledger) addInstance(i *Instance) {
 	l.index(i)
 }
 
-// index keeps the two work lists right after a change of an instance.
+// index keeps the two work lists, and that of its holder, right after a change of an instance.
 func (l *ledger) index(i *Instance) {
 	if i.State == skerry.Requested && i.Holder == "" && !i.Stopping {
 		l.unplaced[i.ID] = true
@@ -153,6 +156,26 @@ func (l *ledger) index(i *Instance) {
 	} else {
 		delete(l.stopping, i.ID)
 	}
+	l.list(i, i.Holder)
+}
+
+// list has a holder's list have an instance, and no other; empty: none has.
+func (l *ledger) list(i *Instance, holder string) {
+	if i.listed == holder {
+		return
+	}
+	if was := l.byHolder[i.listed]; was != nil {
+		if delete(was, i.ID); len(was) == 0 {
+			delete(l.byHolder, i.listed)
+		}
+	}
+	if i.listed = holder; holder == "" {
+		return
+	}
+	if l.byHolder[holder] == nil {
+		l.byHolder[holder] = map[skerry.InstanceID]*Instance{}
+	}
+	l.byHolder[holder][i.ID] = i
 }
 
 func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
@@ -181,6 +204,7 @@ func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
 	}
 	delete(l.unplaced, i.ID)
 	delete(l.stopping, i.ID)
+	l.list(i, "")
 	fx.Delete(prefixInst + string(i.ID))
 	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
 }
@@ -266,15 +290,13 @@ func (l *ledger) Stopping() []*Instance {
 
 // HeldBy lists the instances that a child holds.
 func (l *ledger) HeldBy(holder string) []*Instance {
-	var out []*Instance
-	for _, i := range l.inst {
-		if i.Holder == holder {
-			out = append(out, i)
-		}
-	}
+	out := slices.Collect(maps.Values(l.byHolder[holder]))
 	slices.SortFunc(out, func(a, b *Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return out
 }
+
+// CountHeldBy is how many these are.
+func (l *ledger) CountHeldBy(holder string) int { return len(l.byHolder[holder]) }
 
 // numbered is how many instances of a service have an address of their own: those with an ordinal.
 func (l *ledger) numbered(k skerry.ServiceKey, s *spec.ServiceSpec) int {
@@ -361,9 +383,12 @@ func (l *ledger) leaving(s *spec.ServiceSpec, sk skerry.ServiceKey) (n int) {
 // audit says which lists contradict the instances.
 func (l *ledger) audit() (faults []string) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	listed, unplaced, stopping := 0, 0, 0
+	listed, unplaced, stopping, held := 0, 0, 0, 0
 	for _, list := range l.byService {
 		listed += len(list)
+	}
+	for _, list := range l.byHolder {
+		held += len(list)
 	}
 	for id, i := range l.inst {
 		if i.ID != id || l.byService[i.Service][id] != i || !l.ofApp[i.Service.App][i.Service.Service] {
@@ -374,6 +399,11 @@ func (l *ledger) audit() (faults []string) {
 		} else if waits {
 			unplaced++
 		}
+		if i.Holder != "" {
+			if held--; l.byHolder[i.Holder][id] != i {
+				bad("%s is not listed under its holder %q, but under %q", id, i.Holder, i.listed)
+			}
+		}
 		if i.Stopping != l.stopping[id] {
 			bad("%s: stopping is %v, its list says %v", id, i.Stopping, l.stopping[id])
 		} else if i.Stopping {
@@ -383,6 +413,9 @@ func (l *ledger) audit() (faults []string) {
 	if listed != len(l.inst) || len(faults) == 0 && (unplaced != len(l.unplaced) || stopping != len(l.stopping)) {
 		bad("of %d instances %d are listed by service; %d are unplaced and %d stopping, their lists have %d and %d",
 			len(l.inst), listed, unplaced, stopping, len(l.unplaced), len(l.stopping))
+	}
+	if held != 0 {
+		bad("holders have %d instances more in their lists than they hold", held)
 	}
 	return faults
 }

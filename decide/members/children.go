@@ -4,6 +4,7 @@
 package members
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +49,8 @@ type Children struct {
 	dirty map[string]bool // to be looked at by the next Flush
 	waits map[string]bool // connected, and something sent to them is not yet acknowledged
 	next  time.Time       // no resend is due before; zero: none is known
+	names []string        // of all, in order; nil: to be made anew. It is replaced, and never changed.
+	apart map[string]bool // not connected
 	// Ignored counts what children sent that had no effect.
 	Ignored Ignored
 	// records seen while loading, by child
@@ -57,7 +60,7 @@ type Children struct {
 // NewChildren makes an empty set of children under the parent's incarnation.
 func NewChildren(inc skerry.Incarnation, opt reconcile.Options) *Children {
 	return &Children{inc: inc, opt: opt, m: map[string]*Child{}, dirty: map[string]bool{}, waits: map[string]bool{},
-		loading: map[string]map[string][]byte{}}
+		apart: map[string]bool{}, loading: map[string]map[string][]byte{}}
 }
 
 const prefixChild = "child/"
@@ -107,22 +110,23 @@ func (f *Children) make(name string) *Child {
 		Desired:  reconcile.NewSource(Desired, childPrefix(name, Desired), f.inc, f.opt),
 		Observed: reconcile.NewReplica(Observed, childPrefix(name, Observed), f.opt),
 		Events:   reconcile.NewInbox(childPrefix(name, "events"))}
-	f.m[name] = c
+	f.m[name], f.apart[name], f.names = c, true, nil
 	return c
 }
 
 // Get gives a child, or nil.
 func (f *Children) Get(name string) *Child { return f.m[name] }
 
-// Names lists all children.
+// Names lists all children. Nobody may change the list.
 func (f *Children) Names() []string {
-	out := make([]string, 0, len(f.m))
-	for n := range f.m {
-		out = append(out, n)
+	if f.names == nil {
+		f.names = slices.Sorted(maps.Keys(f.m))
 	}
-	slices.Sort(out)
-	return out
+	return f.names
 }
+
+// Apart lists the children that are not connected.
+func (f *Children) Apart() []string { return slices.Sorted(maps.Keys(f.apart)) }
 
 // Up begins a connection and gives what the Welcome must say.
 func (f *Children) Up(now time.Time, hello *wire.Hello) (sets []wire.SetAck, events wire.EventsAck) {
@@ -149,6 +153,7 @@ func (f *Children) Up(now time.Time, hello *wire.Hello) (sets []wire.SetAck, eve
 	c.Synced = c.told != nil && c.caughtUp() // a set that did not change is not sent again
 	c.Desired.Connect(now, held)
 	f.dirty[c.Name] = true
+	delete(f.apart, c.Name)
 	return []wire.SetAck{c.Observed.State()}, c.Events.State()
 }
 
@@ -158,6 +163,7 @@ func (f *Children) Down(now time.Time, name string) {
 		c.Connected, c.Synced, c.Since = false, false, now
 		c.Desired.Disconnect()
 		delete(f.waits, name)
+		f.apart[name] = true
 	}
 }
 
@@ -192,6 +198,8 @@ func (f *Children) Remove(name string, fx *wire.Effects) {
 	fx.Writes = append(fx.Writes, c.Desired.Erase()...)
 	fx.Delete(childPrefix(name, "events") + "meta")
 	delete(f.m, name)
+	f.names = nil
+	delete(f.apart, name)
 	delete(f.dirty, name)
 	delete(f.waits, name)
 }

@@ -1,6 +1,8 @@
 package members
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +46,60 @@ func (l *link) exchange(t *testing.T) {
 		}
 	}
 	t.Fatal("they do not come to rest")
+}
+
+// TestNamesAndApart: the lists of all children and of those that are not connected follow what happens, and a list that somebody still reads
+// stays as it was.
+func TestNamesAndApart(t *testing.T) {
+	f, now := NewChildren("p", reconcile.Options{}), time.Unix(1000, 0)
+	check := func(after string, names, apart []string) {
+		t.Helper()
+		if got := f.Names(); !slices.Equal(got, names) {
+			t.Errorf("%s: names %q, want %q", after, got, names)
+		}
+		if got := f.Apart(); !slices.Equal(got, apart) {
+			t.Errorf("%s: apart %q, want %q", after, got, apart)
+		}
+	}
+	check("none", nil, nil)
+	f.Up(now, &wire.Hello{Name: "b"})
+	if err := f.Put("a", "k", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	check("b connects, a is given something", []string{"a", "b"}, []string{"a"})
+	held := f.Names()
+	f.Down(now, "b")
+	f.Up(now, &wire.Hello{Name: "a"})
+	check("they change places", []string{"a", "b"}, []string{"b"})
+	f.Remove("b", &wire.Effects{})
+	check("b is removed", []string{"a"}, nil)
+	if !slices.Equal(held, []string{"a", "b"}) {
+		t.Errorf("the list read before became %q, want a and b", held)
+	}
+	var fx wire.Effects
+	f.Flush(now, &fx)
+	again := NewChildren("p", reconcile.Options{})
+	for _, w := range fx.Writes {
+		again.Load(w.Key, w.Value)
+	}
+	again.Finish()
+	f = again
+	check("loaded", []string{"a"}, []string{"a"})
+}
+
+// BenchmarkFlushOfThousand is what each message costs a parent of a thousand children that are at rest.
+func BenchmarkFlushOfThousand(b *testing.B) {
+	f, now := NewChildren("p", reconcile.Options{}), time.Unix(1000, 0)
+	for i := range 1000 {
+		f.Up(now, &wire.Hello{Name: fmt.Sprint("child", i)})
+	}
+	f.Flush(now, &wire.Effects{})
+	b.ReportAllocs()
+	for b.Loop() {
+		f.Flush(now, &wire.Effects{})
+		f.Names()
+		f.Apart()
+	}
 }
 
 // TestSettledWithoutAWord: a parent that holds all of a child's set knows so when it comes back, whether the child has much to

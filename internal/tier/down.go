@@ -105,6 +105,8 @@ func (c *DownConfig) features() (out []string) {
 	}
 	if c.Child == wire.TierCluster {
 		out = append(out, wire.FeatureRootUsers)
+	} else {
+		out = append(out, wire.FeatureChanges)
 	}
 	return out
 }

@@ -70,6 +70,8 @@ func NewUp(cfg UpConfig) (*Up, error) {
 			}
 			if cfg.Member.Tier() == wire.TierCluster {
 				h.Features = append(h.Features, wire.FeatureRootUsers)
+			} else {
+				h.Features = append(h.Features, wire.FeatureChanges)
 			}
 			return h
 		},

@@ -131,9 +131,9 @@ func (c *Core) loseSites(now time.Time, fx *wire.Effects) {
 	if c.opt.LostAfter <= 0 {
 		return
 	}
-	for _, name := range c.Children.Names() {
+	for _, name := range c.Children.Apart() {
 		k := c.Children.Get(name)
-		if k.Connected || k.Since.IsZero() || c.failover.lost[name] || now.Sub(k.Since) < c.opt.LostAfter {
+		if k.Since.IsZero() || c.failover.lost[name] || now.Sub(k.Since) < c.opt.LostAfter {
 			continue
 		}
 		c.failover.lost[name] = true
@@ -506,8 +506,8 @@ func (c *Core) nextRescue() (next time.Time) {
 			next = t
 		}
 	}
-	for _, name := range c.Children.Names() {
-		if k := c.Children.Get(name); !k.Connected && !k.Since.IsZero() && !c.failover.lost[name] {
+	for _, name := range c.Children.Apart() { // it is asked after each message, and most sites are connected
+		if k := c.Children.Get(name); !k.Since.IsZero() && !c.failover.lost[name] {
 			consider(k.Since.Add(c.opt.LostAfter))
 		}
 	}

@@ -208,7 +208,7 @@ func (c *Views) Sites() []view.ClusterView {
 	for _, name := range c.Children.Names() {
 		k := c.Children.Get(name)
 		s := view.ClusterView{Name: skerry.ClusterName(name), Connected: k.Connected, Lost: c.failover.lost[name], Since: k.Since,
-			Version: k.Version, Instances: len(c.Apps.HeldBy(name))}
+			Version: k.Version, Instances: c.Apps.CountHeldBy(name)}
 		if r := c.reports[name]; r != nil {
 			s.Report, s.ReportAt = r.report, r.at
 		}

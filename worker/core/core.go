@@ -101,7 +101,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	switch m := msg.(type) {
 	case ParentUp:
 		c.Up.Up(now, m.Welcome)
-		c.reports.linked(now, m.Welcome.Pace, &fx)
+		c.reports.linked(now, m.Welcome, &fx)
 	case ParentDown:
 		c.contact.lost(now, m.Heard)
 		c.Up.Down(now)

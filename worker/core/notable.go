@@ -18,11 +18,11 @@ func divergence(told, now Usage) float64 {
 	}
 	for id, q := range now.Instances {
 		t, ok := told.Instances[id]
-		if !ok || t.OOMKills != q.OOMKills {
+		if !ok {
 			d = max(d, anotherSet)
 			continue
 		}
-		d = max(d, cores(t.CPU, q.CPU), amount(t.Memory, q.Memory), math.Abs(t.Waiting-q.Waiting)/0.1, linksMoved(t.Links, q.Links))
+		d = max(d, apart(&t, &q))
 	}
 	if arrivalsMoved(told.Ingress, now.Ingress) {
 		d = max(d, 1)
@@ -41,6 +41,43 @@ const (
 	// furthest bounds what one number can do.
 	furthest = 100
 )
+
+// apart is how far the use of an instance is from what was told.
+func apart(told, now *wire.QoS) float64 {
+	if told.OOMKills != now.OOMKills {
+		return anotherSet
+	}
+	return max(cores(told.CPU, now.CPU), amount(told.Memory, now.Memory), math.Abs(told.Waiting-now.Waiting)/0.1,
+		linksMoved(told.Links, now.Links))
+}
+
+const (
+	// leastTold is how far the use of an instance is from what the cluster knows before it is told: 5 thousandths of a core, or 0.8 MiB.
+	leastTold = 0.1
+	// leastShare, leastBytes and leastProbe are the same of what does not make a report due: shares, counters and milliseconds.
+	leastShare = 0.02
+	leastBytes = 1 << 20
+	leastProbe = 1.0
+)
+
+// worthTelling reports whether the use of an instance has changed by more than what comes and goes.
+func worthTelling(told, now *wire.QoS) bool {
+	if d := apart(told, now); !(d < leastTold) { // what is no number, too
+		return true
+	}
+	for _, x := range [][2]float64{{told.Throttled, now.Throttled}, {told.Disk, now.Disk}, {told.Network, now.Network}} {
+		if !(math.Abs(x[0]-x[1]) < leastShare) {
+			return true
+		}
+	}
+	for _, x := range [][2]int64{{told.RxBytes, now.RxBytes}, {told.TxBytes, now.TxBytes}, {told.ReadBytes, now.ReadBytes},
+		{told.WriteBytes, now.WriteBytes}} {
+		if x[1] < x[0] || x[1]-x[0] >= leastBytes { // less: it was restarted
+			return true
+		}
+	}
+	return !(math.Abs(told.ProbeMs-now.ProbeMs) < leastProbe+told.ProbeMs/10)
+}
 
 func cores(a, b skerry.MilliCPU) float64 { return math.Abs(float64(a-b)) / 50 }
 

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -55,6 +57,10 @@ type reporter struct {
 	apart    float64   // since then
 	gain     float64   // 0 and 1: nothing is near a limit
 	gap      float64   // seconds from report to report, of late
+	changes  bool      // the cluster understands reports of what changed
+	// known is the use of instances that the cluster has been told on this connection; nil: none.
+	known   map[skerry.InstanceID]wire.QoS
+	wholeAt time.Time // when it was told of all
 }
 
 // MeasureEvery has use measured at another interval than usual; 0: as usual.
@@ -86,11 +92,12 @@ func (r *reporter) least() time.Duration {
 }
 
 // linked begins with a connection to the cluster, which learns all there is.
-func (r *reporter) linked(now time.Time, asked *wire.Pace, fx *wire.Effects) {
+func (r *reporter) linked(now time.Time, w *wire.Welcome, fx *wire.Effects) {
 	r.asked = wire.Pace{}
-	if asked != nil {
-		r.asked = *asked
+	if w.Pace != nil {
+		r.asked = *w.Pace
 	}
+	r.changes, r.known = slices.Contains(w.Features, wire.FeatureChanges), nil
 	r.setGain(now, wire.Urgency{}, fx)
 	r.factsNew = true
 	r.hasten()
@@ -157,8 +164,36 @@ func (r *reporter) report(now time.Time, frozen string) wire.WorkerReport {
 	if r.factsNew {
 		out.Facts, r.factsNew = r.facts, false
 	}
+	r.onlyChanges(now, &out)
 	r.reportAt = now
 	return out
+}
+
+// wholeEvery is how often a cluster is told of all instances. Until then it may know of one a little less than what is notable.
+const wholeEvery = 10 * time.Minute
+
+// onlyChanges takes out of a report what the cluster knows already.
+func (r *reporter) onlyChanges(now time.Time, report *wire.WorkerReport) {
+	if since := now.Sub(r.wholeAt); !r.changes || r.known == nil || since < 0 || since >= wholeEvery {
+		r.known, r.wholeAt = maps.Clone(report.Instances), now
+		if r.known == nil {
+			r.known = map[skerry.InstanceID]wire.QoS{}
+		}
+		return
+	}
+	report.Changes, report.Instances = true, map[skerry.InstanceID]wire.QoS{}
+	for id, is := range r.usage.Instances {
+		if was, told := r.known[id]; !told || worthTelling(&was, &is) {
+			report.Instances[id], r.known[id] = is, is
+		}
+	}
+	for id := range r.known {
+		if _, there := r.usage.Instances[id]; !there {
+			report.Gone = append(report.Gone, id)
+			delete(r.known, id)
+		}
+	}
+	slices.Sort(report.Gone)
 }
 
 // interval begins another interval, and gives what a report says of the one that ends.
