@@ -14,6 +14,8 @@ func TestFeatures(t *testing.T) {
 		{name: "none are needed"},
 		{name: "known", spec: asks, worker: func(w *Worker) { w.Features = spec.AgentFeatures() }},
 		{name: "not known", spec: asks, want: "features: its agent does not know envFields, and would leave it out"},
+		{name: "no servers", spec: func(s *spec.ServiceSpec) { s.Volumes = []spec.Volume{{NFS: &spec.NFSVolume{}}} },
+			want: "features: it mounts no NFS servers for instances"},
 		{name: "others are known", spec: asks, worker: func(w *Worker) { w.Features = []string{"other"} },
 			want: "features: its agent does not know envFields, and would leave it out"},
 	})
