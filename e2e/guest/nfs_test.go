@@ -90,7 +90,7 @@ func (g *nfsGuest) roles(t *testing.T) {
 
 func (g *nfsGuest) notAllowed(t *testing.T) {
 	g.apply(t, "early", "path: /srv/media", "--no-wait")
-	g.await(t, "skerry explain early/s | grep 'mounts no NFS servers for instances'")
+	g.await(t, "skerry explain early/s | grep 'mounts NFS servers for instances'")
 	g.must(t, "skerry delete app early --wait && systemctl stop up && "+allowed)
 	g.apply(t, "early", "path: /srv/other", "--no-wait")
 	g.await(t, "skerry get events | grep 'this worker does not mount 127.0.0.1:/srv/other'")
