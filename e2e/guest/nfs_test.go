@@ -17,18 +17,23 @@ func TestNFS(t *testing.T) {
 	testenv.Long(t, "internal/nfsmount, worker TestNFSVolume")
 	dir := t.TempDir()
 	installed(t, dir)
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload")
-	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, args := range [][]string{
+		{"build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "workload"), "./runtime/runtimetest/workload"},
+		{"test", "-c", "-ldflags=-s -w", "-o", filepath.Join(dir, "nfsmount.test"), "./internal/nfsmount"},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = filepath.Join("..", "..")
+		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	g := &nfsGuest{boot(t, plain, image(t, "nfs-kernel-server"), dir)}
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T)
 	}{
-		{"roles", g.roles}, {"not allowed", g.notAllowed}, {"shared", g.shared}, {"agent restarts", g.restarted}, {"refused", g.refused},
+		{"server", g.server}, {"mounts", g.suite}, {"roles", g.roles}, {"not allowed", g.notAllowed}, {"shared", g.shared}, {"agent restarts", g.restarted}, {"refused", g.refused},
 		{"server goes away", g.away}, {"cleanup", g.cleanup}, {"no NFS", g.none},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -72,17 +77,36 @@ END
 skerry apply -f /root/%[1]s.yaml %[3]s`, name, volume, flags))
 }
 
+// said waits until something is given as the reason of an instance, or in an event.
+func (g *nfsGuest) said(t *testing.T, text string) {
+	t.Helper()
+	g.await(t, "{ skerry get instances -o json; skerry get events; } | grep -F '"+text+"'")
+}
+
 // mounts waits until so many exports are mounted.
 func (g *nfsGuest) mounts(t *testing.T, want int) {
 	t.Helper()
 	g.await(t, fmt.Sprintf("grep ' nfs4* ' /proc/mounts; test $(grep -c ' nfs4* ' /proc/mounts) = %d", want))
 }
 
-func (g *nfsGuest) roles(t *testing.T) {
+func (g *nfsGuest) server(t *testing.T) {
 	g.must(t, "mkdir /payload && mount -o ro /dev/nvme1n1 /payload && cp -a /payload/stage/. / && systemctl daemon-reload")
 	g.must(t, `mkdir -p /srv/media/deep /etc/nfs.conf.d && printf '[nfsd]\ngrace-time=10\nlease-time=10\n' >/etc/nfs.conf.d/test.conf &&
 		echo '/srv/media *(rw,no_root_squash,insecure,no_subtree_check,fsid=1)' >/etc/exports &&
 		systemctl restart nfs-server && exportfs -ra && exportfs -v`)
+}
+
+// suite is what the agent does, without the agent.
+func (g *nfsGuest) suite(t *testing.T) {
+	r := g.patiently(t, patience, "cd /root && /payload/nfsmount.test -test.v -exported /srv/media")
+	t.Logf("%s%s", r.out, r.err)
+	if r.status != 0 {
+		t.Errorf("internal/nfsmount: %s", strings.Join(failures(r.out), " | "))
+	}
+	g.mounts(t, 0)
+}
+
+func (g *nfsGuest) roles(t *testing.T) {
 	g.must(t, begin)
 	g.must(t, "skerry login --trust -u admin --password-file /var/lib/up/root/admin-password 127.0.0.1")
 	g.must(t, "skerry image build /payload/workload -t guest/workload:1 --push")
@@ -93,7 +117,7 @@ func (g *nfsGuest) notAllowed(t *testing.T) {
 	g.await(t, "skerry explain early/s | grep 'mounts NFS servers for instances'")
 	g.must(t, "skerry delete app early --wait && systemctl stop up && "+allowed)
 	g.apply(t, "early", "path: /srv/other", "--no-wait")
-	g.await(t, "skerry get events | grep 'this worker does not mount 127.0.0.1:/srv/other'")
+	g.said(t, "this worker does not mount 127.0.0.1:/srv/other")
 	g.must(t, "skerry delete app early --wait")
 	g.mounts(t, 0)
 }
@@ -132,7 +156,7 @@ func (g *nfsGuest) restarted(t *testing.T) {
 
 func (g *nfsGuest) refused(t *testing.T) {
 	g.apply(t, "wrong", "path: /srv/none", "--no-wait")
-	g.await(t, "skerry get events | grep 'mount 127.0.0.1:/srv/none: no such file or directory (the server has no such path)'")
+	g.said(t, "mount 127.0.0.1:/srv/none: no such file or directory (the server has no such path)")
 	g.must(t, "skerry delete app wrong --wait")
 	g.mounts(t, 0)
 }
@@ -148,7 +172,7 @@ func (g *nfsGuest) away(t *testing.T) {
 		g.must(t, "skerry worker status --data /var/lib/up/worker | grep '^Parent: *connected'")
 		g.apply(t, "plain", "", "")
 		g.apply(t, "second", "path: /srv/media"+options, "--no-wait")
-		g.await(t, "skerry get events | grep 'the server of 127.0.0.1:/srv/media has not answered'")
+		g.said(t, "the server of 127.0.0.1:/srv/media has not answered")
 		g.must(t, "skerry delete app second --wait --timeout 2m")
 		g.must(t, "skerry delete app writer plain --wait --timeout 4m")
 		g.mounts(t, 0)
@@ -174,5 +198,5 @@ func (g *nfsGuest) none(t *testing.T) {
 	g.must(t, "skerry login --trust -u admin --password-file /var/lib/up/root/admin-password 127.0.0.1 && "+
 		"skerry image build /payload/workload -t guest/workload:1 --push")
 	g.apply(t, "early", "path: /srv/media", "--no-wait")
-	g.await(t, "skerry get events | grep 'has no NFS'")
+	g.said(t, "has no NFS")
 }
