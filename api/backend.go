@@ -28,6 +28,8 @@ type Backend interface {
 	Apps(ctx context.Context) ([]view.AppView, error)
 	App(ctx context.Context, key skerry.AppKey) (view.AppView, error) // with its manifest
 	Instances(ctx context.Context) ([]wire.Instance, error)
+	// InstancePage gives a part of them, in the order of their IDs, and whether there are more after it.
+	InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error)
 	Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error)
 	// Classes tells how each class of workers stands to an instance now; the root knows none and gives nothing.
 	Classes(ctx context.Context, id skerry.InstanceID) ([]wire.ClassVerdict, error)

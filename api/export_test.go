@@ -74,3 +74,12 @@ func PageOf[T any](list string, limit int, token string, items []T, key func(*T)
 func (h *Handler) Schemas() []string {
 	return slices.Sorted(maps.Keys(h.api.OpenAPI().Components.Schemas.Map()))
 }
+
+// PageBack gives a page of events.
+func PageBack(list string, limit int, token string, items []uint64) (page []uint64, next string, err error) {
+	answer, err := pageBack(list, limit, token, items, func(n *uint64) uint64 { return *n })
+	if err != nil {
+		return nil, "", err
+	}
+	return answer.Body.Items, answer.Body.Continue, nil
+}

@@ -18,7 +18,7 @@ import (
 
 // Page is a list, or a part of one. Its pages have a fixed order, so that nothing that stays is told twice or left out.
 type Page[T any] struct {
-	Items    []T    `json:"items"`
+	Items    []T    `json:"items" nullable:"false"`
 	Continue string `json:"continue,omitempty" doc:"There is more: the parameter continue of the next request."`
 }
 
@@ -119,6 +119,9 @@ func pageBack[T any](list string, limit int, token string, items []T, number fun
 			return nil, errToken{skerry.Errorf(skerry.CodeInvalid, "continue is not a token of this list: it was changed or cut off")}
 		}
 		items = items[:sort.Search(len(items), func(i int) bool { return number(&items[i]) >= before })]
+	}
+	if items == nil {
+		items = []T{}
 	}
 	next := ""
 	if len(items) > limit {

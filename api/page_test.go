@@ -89,6 +89,68 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestListsAreNeverNull asks for each list of a root and of a cluster that have hardly anything, whole and by pages: clients go over items
+// without a look, as the document lets them.
+func TestListsAreNeverNull(t *testing.T) {
+	for role, s := range map[string]*site{"root": newRoot(t), "cluster": newCluster(t)} {
+		made, err := s.admin().CreateAccessToken(t.Context(), api.AccessTokenRequest{Name: "raw"})
+		must(t, err)
+		_, text := s.raw("GET", "/openapi.json", made.Text, "", nil)
+		var doc struct {
+			Paths map[string]map[string]struct {
+				Responses map[string]struct {
+					Content map[string]struct {
+						Schema struct {
+							Ref string `json:"$ref"`
+						}
+					}
+				}
+				Parameters []struct{ Name string }
+			}
+			Components struct {
+				Schemas map[string]struct {
+					Properties map[string]struct{ Type any }
+				}
+			}
+		}
+		must(t, json.Unmarshal(text, &doc))
+		asked := 0
+		for path, operations := range doc.Paths {
+			_, schema, _ := strings.Cut(operations["get"].Responses["200"].Content["application/json"].Schema.Ref, "schemas/List")
+			if schema == "" || strings.Contains(path, "{") {
+				continue
+			}
+			if kind := doc.Components.Schemas["List"+schema].Properties["items"].Type; kind != "array" {
+				t.Errorf("%s %s: items of List%s are of type %v in the document, want array", role, path, schema, kind)
+			}
+			queries := []string{""}
+			for _, parameter := range operations["get"].Parameters {
+				if parameter.Name == "limit" {
+					queries = append(queries, "?limit=1")
+				}
+			}
+			for _, query := range queries {
+				res, body := s.raw("GET", path+query, made.Text, "", nil)
+				var list map[string]json.RawMessage
+				_ = json.Unmarshal(body, &list)
+				if res.StatusCode == http.StatusOK && !strings.HasPrefix(string(list["items"]), "[") {
+					t.Errorf("%s %s%s: got %s, want a list of items", role, path, query, body)
+				}
+				if res.StatusCode == http.StatusOK {
+					asked++
+				}
+			}
+		}
+		if asked < 10 {
+			t.Errorf("%s: got %d lists, want 10 at least", role, asked)
+		}
+	}
+	answer, _, err := api.PageBack("/v1/events", 3, "", nil)
+	if text, bad := json.Marshal(answer); err != nil || bad != nil || string(text) != "[]" {
+		t.Errorf("a journal of nothing: got %s, %v, want []", text, err)
+	}
+}
+
 // TestPagesWhileTheListChanges ends and adds items between two pages: what stays is told once.
 func TestPagesWhileTheListChanges(t *testing.T) {
 	items := []string{"a", "b", "c", "d", "e"}

@@ -14,9 +14,9 @@ import (
 
 const opLogin = "login"
 
-// List is what every list answers with.
+// List is what every list answers with. Items is never null.
 type List[T any] struct {
-	Items []T `json:"items"`
+	Items []T `json:"items" nullable:"false"`
 }
 
 type (

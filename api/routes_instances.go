@@ -45,6 +45,37 @@ func (h *Handler) pass(id, rest string) *stream {
 	}}
 }
 
+// instancePage gives the page of instances that a user may see. The core is asked for no more than it takes to fill it.
+func instancePage(ctx context.Context, h *Handler, part apps.InstancePage, token string, see *seer) (*pageAnswer[wire.Instance], error) {
+	const list = "/v1/instances"
+	if token != "" {
+		after, err := readPageToken(list, token)
+		if err != nil {
+			return nil, err
+		}
+		part.After = skerry.InstanceID(after)
+	}
+	limit, page := part.Limit, make([]wire.Instance, 0, min(part.Limit, pageSize))
+	for {
+		got, more, err := h.opt.Backend.InstancePage(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for at := range got {
+			if see.instance(&got[at]) {
+				page = append(page, got[at])
+			}
+			if len(page) == limit && (more || at < len(got)-1) {
+				return &pageAnswer[wire.Instance]{Page[wire.Instance]{page, pageToken(list, string(got[at].ID))}}, nil
+			}
+		}
+		if !more || len(got) == 0 {
+			return &pageAnswer[wire.Instance]{Page[wire.Instance]{Items: page}}, nil
+		}
+		part.After, part.Limit = got[len(got)-1].ID, max(limit, pageSize) // what a user may not see costs few questions
+	}
+}
+
 func (h *Handler) addInstances() {
 	type listIn struct {
 		PageIn
@@ -56,8 +87,12 @@ func (h *Handler) addInstances() {
 		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "instances",
 		Summary: "List the instances."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[wire.Instance], error) {
-			list, err := h.opt.Backend.Instances(ctx)
 			see := h.seer(ctx, who, auth.ScopeAppsRead)
+			if in.Limit > 0 {
+				return instancePage(ctx, h, apps.InstancePage{Limit: in.Limit, Namespace: in.Namespace, App: in.App, Service: in.Service},
+					in.Continue, see)
+			}
+			list, err := h.opt.Backend.Instances(ctx)
 			return pageSeen("/v1/instances", in.PageIn, list, err, func(i *wire.Instance) bool {
 				k := i.Service
 				return (in.Namespace == "" || in.Namespace == k.App.Namespace) && (in.App == "" || in.App == k.App.Name) &&

@@ -94,19 +94,36 @@ func (h *Handler) remove(ctx context.Context, repo imageref.Ref, identifier stri
 			gone = append(gone, c.Digest)
 		}
 	}
-	for k := range names {
-		n := repo
-		if d, err := imageref.ParseDigest(k); err == nil {
-			n.Digest = d
-		} else {
-			n.Tag = k
+	// Tags first, and of what somebody pushes meanwhile nothing: neither a tag that means another image now, nor an image that has a tag.
+	var order []imageref.Ref
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		if _, err := imageref.ParseDigest(k); err != nil {
+			order = append(order, imageref.Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: k})
 		}
-		if err := unpublish(ctx, h.Store, n); err != nil && !errors.Is(err, ErrNotFound) {
-			return err
+	}
+	tags := len(order)
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		if d, err := imageref.ParseDigest(k); err == nil {
+			order = append(order, repo.Pinned(d))
 		}
 	}
 	for _, part := range parts {
-		if err := unpublish(ctx, h.Store, repo.Pinned(part)); err != nil && !errors.Is(err, ErrNotFound) {
+		order = append(order, repo.Pinned(part))
+	}
+	for at, n := range order {
+		may := func() bool {
+			now := h.Store.namesOf(repo)
+			if at < tags {
+				return now[n.Tag] == names[n.Tag]
+			}
+			for k, sum := range now {
+				if sum == n.Digest && imageref.ValidTag(k) {
+					return false
+				}
+			}
+			return true
+		}
+		if err := unpublish(ctx, h.Store, n, may); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}

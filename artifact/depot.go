@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -63,8 +62,7 @@ type depot struct {
 	s      *Store
 	source *Source // of blobs, for the store's own ways of fetching them
 
-	sends  chan struct{}  // taken by who sends a blob
-	naming [64]sync.Mutex // one name is changed by one at a time, by its hash; before Store.mu
+	sends chan struct{} // taken by who sends a blob
 
 	// Guarded by Store.mu.
 	loaded bool

@@ -21,13 +21,13 @@ func nameContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), nameTime)
 }
 
-// changing has a name changed by one at a time, until the function that it gives is called.
-func (d *depot) changing(key string) func() {
+// naming has a name changed by one at a time, until the function that it gives is called.
+func (s *Store) naming(key string) func() {
 	h := uint32(2166136261)
 	for _, c := range []byte(key) {
 		h = (h ^ uint32(c)) * 16777619
 	}
-	mu := &d.naming[h%uint32(len(d.naming))]
+	mu := &s.namings[h%uint32(len(s.namings))]
 	mu.Lock()
 	return mu.Unlock
 }
@@ -78,11 +78,12 @@ func (d *depot) sure(key string) {
 func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err error) {
 	kept := store.depot
 	if !kept.own(ref) {
+		defer store.naming(key(ref))()
 		return store.putName(ref, to)
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer kept.changing(key(ref))()
+	defer store.naming(key(ref))()
 	store.mu.Lock()
 	old, doubts := store.names[key(ref)], kept.doubts[key(ref)]
 	store.mu.Unlock()
@@ -101,10 +102,14 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 	return nil
 }
 
-// unpublish takes a name away; from the depot first.
-func unpublish(ctx context.Context, store *Store, ref imageref.Ref) error {
+// unpublish takes a name away, from the depot first; if may still says so once nobody else changes it.
+func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() bool) error {
 	kept := store.depot
 	if !kept.own(ref) {
+		defer store.naming(key(ref))()
+		if !may() {
+			return nil
+		}
 		return store.removeName(ref)
 	}
 	if err := kept.away(ref); err != nil {
@@ -112,7 +117,10 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref) error {
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer kept.changing(key(ref))()
+	defer store.naming(key(ref))()
+	if !may() {
+		return nil
+	}
 	err := kept.fail(kept.Delete(ctx, kept.nameObject(key(ref))))
 	if err == nil {
 		err = store.removeName(ref)
@@ -126,7 +134,7 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref) error {
 }
 
 func (d *depot) unname(ctx context.Context, key string, was name) error {
-	defer d.changing(key)()
+	defer d.s.naming(key)()
 	s := d.s
 	s.mu.Lock()
 	_, again := s.names[key] // it was pushed meanwhile
@@ -174,7 +182,7 @@ func SettleDepot(ctx context.Context, s *Store) error {
 func (d *depot) settleName(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, nameTime)
 	defer cancel()
-	defer d.changing(key)()
+	defer d.s.naming(key)()
 	d.s.mu.Lock()
 	n, here := d.s.names[key]
 	here = here && d.s.Cache.own(key, n)

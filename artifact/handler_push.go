@@ -397,6 +397,9 @@ func (h *Handler) name(ctx context.Context, repo imageref.Ref, tags []string, sh
 	for _, tag := range tags {
 		names = append(names, imageref.Ref{Registry: repo.Registry, Repository: repo.Repository, Tag: tag})
 	}
+	if len(tags) > 0 { // again: whoever deletes the image meanwhile may not have seen the tags
+		names = append(names, repo.Pinned(sum))
+	}
 	return h.settle(share, int64(len(raw)), func() (func(), error) {
 		if _, err := h.Store.putBlob(raw, sum); err != nil {
 			return nil, err
@@ -423,7 +426,7 @@ func (h *Handler) name(ctx context.Context, repo imageref.Ref, tags []string, sh
 				if had {
 					_ = publish(again, h.Store, n, old)
 				} else {
-					_ = unpublish(again, h.Store, n)
+					_ = unpublish(again, h.Store, n, func() bool { return true })
 				}
 			})
 		}

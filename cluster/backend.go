@@ -34,6 +34,19 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]wire.Instance, error) { return c.Instances(), nil })
 }
 
+// InstancePage lists a part of the instances at the site.
+func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error) {
+	type part struct {
+		list []wire.Instance
+		more bool
+	}
+	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
+		list, more := core.InstancePage(c, &page)
+		return part{list, more}, nil
+	})
+	return got.list, got.more, err
+}
+
 // Explain tells how an instance came to its worker.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) {

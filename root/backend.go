@@ -38,6 +38,23 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 	})
 }
 
+// InstancePage lists a part of the instances.
+func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error) {
+	type part struct {
+		list []wire.Instance
+		more bool
+	}
+	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
+		picked, more := c.Apps.Page(&page)
+		out := part{make([]wire.Instance, 0, len(picked)), more}
+		for _, i := range picked {
+			out.list = append(out.list, i.Shown())
+		}
+		return out, nil
+	})
+	return got.list, got.more, err
+}
+
 // Explain tells how an instance came to its cluster.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) { return c.Views().Explain(id) })

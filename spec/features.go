@@ -13,6 +13,7 @@ const (
 	FeatureFileSystem  = "fileSystem"
 	FeatureHostAddress = "hostAddress"
 	FeatureHostname    = "hostname"
+	FeatureNFS         = "nfs" // only of workers whose operator lets servers be mounted
 	FeaturePostStart   = "postStart"
 	FeaturePreStop     = "preStop"
 	FeatureServicePort = "servicePort"
@@ -24,7 +25,7 @@ const (
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
 	return []string{FeatureAliases, FeatureChallenges, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureFileSystem,
-		FeatureHostAddress, FeatureHostname, FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls,
+		FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls,
 		FeatureUlimits}
 }
 
@@ -62,6 +63,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 	}
 	if onNetwork(s) {
 		out = append(out, FeatureFileSystem)
+	}
+	if slices.ContainsFunc(s.Volumes, func(v Volume) bool { return v.NFS != nil }) {
+		out = append(out, FeatureNFS)
 	}
 	if HostAddressLack(s) != "" {
 		out = append(out, FeatureHostAddress)

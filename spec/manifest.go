@@ -233,6 +233,7 @@ type Volume struct {
 	Empty *EmptyVolume `json:"empty,omitempty" doc:"An empty directory that lives as long as the instance."`
 	Local *LocalVolume `json:"local,omitempty" doc:"A directory that stays on its worker, one for each replica, in mode service: the replica runs there again after every restart and update. It outlives its service and application, unless reclaim says otherwise: an application of the same name in the same namespace finds it again."`
 	Host  *HostVolume  `json:"host,omitempty" doc:"A path of the worker; a cluster's admission policy may refuse it, or allow only reading."`
+	NFS   *NFSVolume   `json:"nfs,omitempty" doc:"A directory that an NFS server exports. The worker mounts it, if its operator lists the server (--nfs) and the site admits it for the organisation."`
 }
 
 // EmptyVolume is a directory made for the instance.

@@ -113,6 +113,9 @@ var fieldLevels = map[string]func(v any) (level SecurityLevel, what string){
 	"Volume.Host": func(v any) (SecurityLevel, string) {
 		return LevelPrivileged, "the host's path " + v.(*HostVolume).Path
 	},
+	"Volume.NFS": func(v any) (SecurityLevel, string) {
+		return LevelPrivileged, "the NFS server's " + v.(*NFSVolume).Source()
+	},
 	"Port.HostPort": func(v any) (SecurityLevel, string) {
 		if n := v.(int); n > 0 {
 			return LevelPrivileged, fmt.Sprintf("the host's port %d", n)

@@ -363,13 +363,14 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 		}
 		seen[v.Name] = true
 		kinds := 0
-		for _, is := range []bool{v.Empty != nil, v.Local != nil, v.Host != nil} {
+		for _, is := range []bool{v.Empty != nil, v.Local != nil, v.Host != nil, v.NFS != nil} {
 			if is {
 				kinds++
 			}
 		}
 		if kinds != 1 {
-			c.add(vp, "write empty: {}, local: {} or host: {path: ...}", "a volume is either empty, local or a path of the host")
+			c.add(vp, "write empty: {}, local: {}, host: {path: ...} or nfs: {server: ..., path: ...}",
+				"a volume is either empty, local, a path of the host or on an NFS server")
 		}
 		if e := v.Empty; e != nil && e.Memory {
 			c.amount(vp+".empty.size", e.Size)
@@ -379,6 +380,9 @@ func (c *checker) volumes(p string, s *ServiceSpec) {
 		if v.Local != nil {
 			c.volumeSize(vp+".local.size", v.Local.Size)
 			c.localVolume(p, vp, s, v.Local)
+		}
+		if v.NFS != nil {
+			checkNFS(c, vp+".nfs", v.NFS)
 		}
 		if v.Host != nil {
 			c.absolute(vp+".host.path", v.Host.Path)

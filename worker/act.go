@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/internal/nfsmount"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -377,6 +378,9 @@ func removeUnknown(s *Server, c *core.Core) {
 // permanent reports whether an error of a preparation will be the same at the next try here.
 func permanent(err error) bool {
 	if _, is := errors.AsType[impossible](err); is {
+		return true
+	}
+	if _, is := errors.AsType[*nfsmount.Missing](err); is {
 		return true
 	}
 	if _, is := errors.AsType[*runtime.Unsupported](err); is {

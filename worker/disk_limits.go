@@ -22,7 +22,7 @@ func (s *Server) ioOf(assigned *spec.Assignment, res spec.Resources, driver stri
 		Weight: uint16(l.Weight)}
 	dirs := []string{s.opt.Dir}
 	for i := range assigned.Spec.Volumes {
-		if v := &assigned.Spec.Volumes[i]; (v.Empty == nil || !v.Empty.Memory) && (v.Host == nil || v.Host.FileSystem == "") {
+		if v := &assigned.Spec.Volumes[i]; (v.Empty == nil || !v.Empty.Memory) && (v.Host == nil || v.Host.FileSystem == "") && v.NFS == nil {
 			dirs = append(dirs, s.volumeSource(assigned, v))
 		}
 	}

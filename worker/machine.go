@@ -55,6 +55,9 @@ func (s *Server) facts() wire.WorkerFacts {
 		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power,
 		Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true,
 		Features: spec.AgentFeatures()}
+	if len(s.opt.NFS.Allowed) == 0 { // nobody comes here in vain
+		f.Features = slices.DeleteFunc(f.Features, func(feature string) bool { return feature == spec.FeatureNFS })
+	}
 	f.Runtimes = s.runtimes.last()
 	s.mu.Lock()
 	rtt := s.rtt

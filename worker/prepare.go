@@ -195,7 +195,7 @@ func (s *Server) makeFiles(ctx context.Context, a *spec.Assignment) error {
 		return fmt.Errorf("files: %w", err)
 	}
 	for n := range a.Spec.Volumes {
-		if err := s.makeVolume(ctx, a, &a.Spec.Volumes[n]); err != nil {
+		if err := openVolume(ctx, s, a, &a.Spec.Volumes[n]); err != nil {
 			return volumeErr(a.Spec.Volumes[n].Name, err)
 		}
 	}
@@ -209,6 +209,14 @@ func (s *Server) makeFiles(ctx context.Context, a *spec.Assignment) error {
 		return fmt.Errorf("endpoints: %w", err)
 	}
 	return nil
+}
+
+// openVolume makes a volume, or finds it made, or has it mounted.
+func openVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Volume) error {
+	if v.NFS != nil {
+		return s.opt.NFS.mount(ctx, v.NFS, s.nfsRecord(a.ID, v.Name))
+	}
+	return s.makeVolume(ctx, a, v)
 }
 
 func writeConfig(path string, f spec.ConfigFile) error {
@@ -234,8 +242,12 @@ func writeConfig(path string, f spec.ConfigFile) error {
 
 // removeFiles removes an instance's directory and what is mounted in it.
 func (s *Server) removeFiles(id skerry.InstanceID) error {
+	nfs := hasNFS(s.instanceDir(id))
 	if err := removeMounted(s.instanceDir(id)); err != nil {
 		return err
+	}
+	if nfs {
+		s.opt.NFS.sweep(s.work.Load(), s.opt.Log)
 	}
 	s.users.give(id)
 	return nil
@@ -346,7 +358,7 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 	if err := settleUsers(ctx, s, &start.A, container, start.Name, &built, img); err != nil {
 		return built, nil, err
 	}
-	if err := mountParts(s, &start.A, start.Name, container, built.Mounts); err != nil {
+	if err := mountParts(ctx, s, &start.A, start.Name, container, built.Mounts); err != nil {
 		return built, nil, err
 	}
 	secrets, err := s.secrets.mounts(&start.A, start.Name, &built, name)
@@ -525,7 +537,7 @@ func (s *Server) mounts(ctx context.Context, assigned *spec.Assignment, containe
 				continue
 			}
 			// A boot has unmounted what was made for the containers before it. They would begin anew in the directory below.
-			if err := s.makeVolume(ctx, assigned, &v); err != nil {
+			if err := openVolume(ctx, s, assigned, &v); err != nil {
 				return nil, volumeErr(v.Name, err)
 			}
 			mount := runtime.Mount{Type: "bind", Source: s.volumeSource(assigned, &v), Target: m.Path, ReadOnly: m.ReadOnly}
@@ -546,7 +558,8 @@ func (s *Server) mounts(ctx context.Context, assigned *spec.Assignment, containe
 // mountParts puts parts of volumes in the place of whole ones in a container's mounts. Each is mounted at a place of the instance's first,
 // which nobody in it reaches: whoever may write to the volume can change a path between the moment that it is looked at and the one
 // in which a runtime mounts it.
-func mountParts(server *Server, assigned *spec.Assignment, name string, container *spec.Container, mounts []runtime.Mount) error {
+func mountParts(ctx context.Context, server *Server, assigned *spec.Assignment, name string, container *spec.Container,
+	mounts []runtime.Mount) error {
 	for index, mount := range container.Mounts {
 		if mount.SubPath == "" {
 			continue
@@ -561,7 +574,13 @@ func mountParts(server *Server, assigned *spec.Assignment, name string, containe
 			continue
 		}
 		part := filepath.Join(server.instanceDir(assigned.ID), "parts", name, strconv.Itoa(index))
-		if err := mountPart(source, mount.SubPath, part, assigned.Spec.Volumes[volume].Host == nil); err != nil {
+		var err error
+		if v := &assigned.Spec.Volumes[volume]; v.NFS != nil {
+			err = mountRemotePart(ctx, v.NFS, source, mount.SubPath, part)
+		} else {
+			err = mountPart(source, mount.SubPath, part, v.Host == nil)
+		}
+		if err != nil {
 			return volumeErr(mount.Volume, err)
 		}
 		mounts[at].Source = part

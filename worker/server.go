@@ -78,6 +78,7 @@ type ServerOptions struct {
 	Voter        Voter    // nil: the worker has no vote in who leads its site
 	Overlay      *Overlay // nil: instances reach others by ports of their hosts
 	NoOverlay    string   // why it is nil
+	NFS          NFSOptions
 	Images       *artifact.Store
 	Secrets      *vault.Key    // for which secrets are sealed here; nil: it takes none
 	PullLimit    *rate.Limiter // bytes per second of pulls; nil means no limit
@@ -169,6 +170,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 		return nil, err
 	}
 	server.leases.up, server.leases.post, server.leases.log = server.up.Load, server.Post, opt.Log
+	server.opt.NFS.open(opt.Dir)
 	server.cpus = newProcessors(func() []runtime.Driver { return opt.Drivers })
 	server.meter = &meter{Server: server, nudge: make(chan struct{}, 1), pace: make(chan time.Duration, 1),
 		measuring: make(chan struct{}, measuringAtOnce)}
@@ -311,6 +313,7 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	}
 	work.Go(func() { s.leases.keep(work.Ctx) })
 	s.removeAside()
+	s.opt.NFS.sweep(work, s.opt.Log)
 	recoverSnapshots(s)
 	l.Post(core.Reattach{Tasks: s.runtimes.tasks(ctx)})
 	s.lookForDevices()

@@ -3,13 +3,18 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/nfsmount"
+	"skerry.dev/skerry/spec"
 )
 
 // mountPart mounts a part of a volume at a place, in place of what is mounted there from an earlier attempt.
@@ -18,6 +23,44 @@ func mountPart(volume, sub, at string, missing bool) error {
 	if err != nil {
 		return err
 	}
+	return mountOpened(file, sub, at)
+}
+
+// mountRemotePart is mountPart of a volume on a server, which may hang.
+func mountRemotePart(ctx context.Context, volume *spec.NFSVolume, root, sub, at string) error {
+	type opened struct {
+		file *os.File
+		err  error
+	}
+	answer := make(chan opened, 1)
+	go func() {
+		file, err := openPart(root, sub, false)
+		answer <- opened{file, err}
+	}()
+	timer := time.NewTimer(serverPatience)
+	defer timer.Stop()
+	var err error
+	select {
+	case o := <-answer:
+		if o.err != nil {
+			return o.err
+		}
+		return mountOpened(o.file, sub, at)
+	case <-timer.C:
+		err = &nfsmount.NoAnswer{Source: volume.Source(), After: serverPatience}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	go func() { // until the server is back, or the mount gives it up
+		if o := <-answer; o.err == nil {
+			o.file.Close()
+		}
+	}()
+	return err
+}
+
+// mountOpened mounts what is open at a place, and closes it.
+func mountOpened(file *os.File, sub, at string) error {
 	defer file.Close()
 	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", at, err)

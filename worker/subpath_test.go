@@ -53,7 +53,7 @@ func TestPartsOfVolumes(t *testing.T) {
 		container := &spec.Container{Mounts: []spec.Mount{{Volume: volume, Path: "/x", SubPath: sub}}}
 		source := s.volumeSource(a, &a.Spec.Volumes[map[string]int{"v": 0, "h": 1}[volume]])
 		mounts := []runtime.Mount{{Type: "bind", Source: "/run", Target: "/x"}, {Type: "bind", Source: source, Target: "/x"}}
-		err := mountParts(s, a, "main", container, mounts)
+		err := mountParts(t.Context(), s, a, "main", container, mounts)
 		if err == nil && mounts[0].Source != "/run" {
 			t.Errorf("%s: another mount became %+v", sub, mounts[0])
 		}

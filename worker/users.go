@@ -418,7 +418,9 @@ func hostUsers(task *runtime.Spec, container *spec.Container, assigned *spec.Ass
 	}
 	for _, m := range container.Mounts {
 		for i := range assigned.Spec.Volumes {
-			if v := &assigned.Spec.Volumes[i]; v.Name == m.Volume && v.Host != nil {
+			if v := &assigned.Spec.Volumes[i]; v.Name == m.Volume && v.NFS != nil {
+				return "it has the NFS server's " + v.NFS.Source() + ", and its organisation the security level privileged", nil
+			} else if v.Name == m.Volume && v.Host != nil {
 				return "it has the host's path " + v.Host.Path + ", and its organisation the security level privileged", nil
 			}
 		}

@@ -114,7 +114,7 @@ func settleVolumes(ctx context.Context, server *Server, assigned *spec.Assignmen
 	}
 	for i := range assigned.Spec.Volumes {
 		v := &assigned.Spec.Volumes[i]
-		if v.Host != nil || !slices.ContainsFunc(container.Mounts, func(m spec.Mount) bool { return m.Volume == v.Name }) {
+		if v.Outside() || !slices.ContainsFunc(container.Mounts, func(m spec.Mount) bool { return m.Volume == v.Name }) {
 			continue
 		}
 		if err := settleVolume(ctx, server, assigned, v, first); err != nil {
@@ -288,7 +288,7 @@ func containersOf(svc *spec.ServiceSpec) []string {
 }
 
 func isHost(svc *spec.ServiceSpec, volume string) bool {
-	return slices.ContainsFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == volume && v.Host != nil })
+	return slices.ContainsFunc(svc.Volumes, func(v spec.Volume) bool { return v.Name == volume && v.Outside() })
 }
 
 // heldUsers gives the first users of all ranges that files on the disk have.

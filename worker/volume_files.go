@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loopfs"
+	"skerry.dev/skerry/internal/nfsmount"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/worker/core"
 )
@@ -25,6 +26,8 @@ func claimOf(a *spec.Assignment) spec.VolumeClaim {
 // volumeSource is the directory of a volume on this machine.
 func (pl places) volumeSource(a *spec.Assignment, v *spec.Volume) string {
 	switch {
+	case v.NFS != nil:
+		return nfsmount.At(pl.nfsDir(), v.NFS)
 	case v.Host != nil && bounded(a):
 		return pl.hostDir(a.ID, v.Name)
 	case v.Host != nil:

@@ -35,7 +35,9 @@ type Admission struct {
 	HostPorts  bool `json:"hostPorts,omitempty"`
 	// HostPaths are directories of workers that they may mount, with what is below them; to read, unless the entry is writable.
 	HostPaths []spec.HostPath `json:"hostPaths,omitempty"`
-	Ingress   bool            `json:"ingress,omitempty"` // ways in from outside by way of the workers
+	// NFS is what servers export that they may mount, on workers whose operators allow it, too.
+	NFS     []spec.NFSGrant `json:"nfs,omitempty"`
+	Ingress bool            `json:"ingress,omitempty"` // ways in from outside by way of the workers
 	// MaxPriority is the highest priority that foreign organisations may give their services; above it they could push
 	// others out.
 	MaxPriority int `json:"maxPriority,omitempty"`
@@ -147,6 +149,10 @@ func (p *Admission) granted(need spec.LevelNeed, s *spec.ServiceSpec) bool {
 		return p.Privileged
 	case "Port.HostPort":
 		return p.HostPorts
+	case "Volume.NFS":
+		return !slices.ContainsFunc(s.Volumes, func(v spec.Volume) bool {
+			return v.NFS != nil && !slices.ContainsFunc(p.NFS, func(g spec.NFSGrant) bool { return g.Covers(v.NFS) })
+		})
 	case "Volume.Host":
 		return !slices.ContainsFunc(s.Volumes, func(v spec.Volume) bool {
 			return v.Host != nil && len(spec.HostPathsFor(p.HostPaths, v.Host.Path)) == 0

@@ -316,6 +316,29 @@ func (h *herald) Instances() []wire.Instance {
 	return out
 }
 
+// InstancePage gives a part of what Instances does, in the order of IDs, and whether there is more after it.
+func InstancePage(c *Core, page *apps.InstancePage) (out []wire.Instance, more bool) {
+	own := func(id skerry.InstanceID) bool { return c.places[id] == nil && c.groups[id] == nil }
+	picked, more := page.Pick(func(yield func(skerry.InstanceID, skerry.ServiceKey) bool) {
+		for id, p := range c.places {
+			if !p.Refused && !yield(id, p.A.Service) {
+				return
+			}
+		}
+		for i := range c.Apps.Every {
+			if own(i.ID) && !yield(i.ID, i.Service) {
+				return
+			}
+		}
+	})
+	for _, id := range picked {
+		if i, _, ok := c.Instance(id); ok {
+			out = append(out, i)
+		}
+	}
+	return out, more
+}
+
 // Instance finds one instance, or gives false.
 func (h *herald) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, bool) {
 	if p := h.places[id]; p != nil {

@@ -45,6 +45,7 @@ with --standalone it has none. The admission policy is a YAML file:
   hostPorts: false
   ingress: false            # access from outside through the workers
   hostPaths: [/srv/media, {path: /srv/up, writable: true}]   # read-only unless writable is set
+  nfs: [nas.example.com:/export/media]   # what NFS servers export, on workers that allow it, too (skerry worker --nfs)
   maxPriority: 0            # higher priorities could preempt others
   registries: [registry.example.com]
   noMeasuring: false        # true: workers never measure round trips to users

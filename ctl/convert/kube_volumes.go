@@ -88,8 +88,8 @@ func (it *pod) source(from *fields, use *kubeUse) {
 		use.volume = &spec.Volume{Host: &spec.HostVolume{Path: strings.TrimSuffix(file, "/")}}
 	}
 	if from.has("nfs") {
-		if volume, readOnly := from.nfs(from); volume != nil {
-			use.volume, use.readOnly = &spec.Volume{Host: volume}, readOnly
+		if volume := from.nfs(from); volume != nil {
+			use.volume = &spec.Volume{NFS: volume}
 		}
 	}
 	if claim := from.sub("persistentVolumeClaim"); claim.m != nil {
@@ -139,10 +139,10 @@ var kubeDisks = []string{"gcePersistentDisk", "awsElasticBlockStore", "azureDisk
 func (conv *kube) persistent(obj *object) {
 	from := obj.sub("spec")
 	if from.has("nfs") {
-		volume, _ := from.nfs(obj.fields)
-		from.leave(map[string]string{"mountOptions": "left out: they are for whoever mounts it", "capacity": "left out: it is the server's",
+		volume := from.nfs(obj.fields)
+		from.leave(map[string]string{"capacity": "left out: it is the server's",
 			"accessModes": "left out: every instance may mount it", "claimRef": "left out: the claim has it",
-			"storageClassName": "left out: the operator mounts it", "volumeMode": "left out: it is a directory",
+			"storageClassName": "left out: workers mount it", "volumeMode": "left out: it is a directory",
 			"persistentVolumeReclaimPolicy": "left out: nothing here deletes what is on the server",
 			"nodeAffinity":                  "left out: placement.labels choose workers"})
 		from.nothingLike(nil)
@@ -213,13 +213,21 @@ func (it *pod) claimOnNetwork(claim *fields, name string, use *kubeUse) bool {
 	}
 	body, _ := persistent.m["spec"].(map[string]any)
 	remote, _ := body["nfs"].(map[string]any)
-	volume, ok := networkVolume(textAt(remote, "server"), textAt(remote, "path"))
+	var options []string
+	if list, is := body["mountOptions"].([]any); is {
+		for _, one := range list {
+			text, _ := asText(one)
+			options = append(options, text)
+		}
+	}
+	volume, _, ok := networkVolume(textAt(remote, "server"), textAt(remote, "path"), options)
 	if !ok {
 		return false // the PersistentVolume says so
 	}
 	obj.used, obj.remote, persistent.used = true, persistent.name, true
-	use.volume, use.readOnly = &spec.Volume{Host: volume}, remote["readOnly"] == true
-	claim.kept("", "volumes: host, as PersistentVolume %s", persistent.name)
+	volume.ReadOnly = volume.ReadOnly || remote["readOnly"] == true
+	use.volume = &spec.Volume{NFS: volume}
+	claim.kept("", "volumes: nfs, as PersistentVolume %s", persistent.name)
 	return true
 }
 
@@ -281,7 +289,7 @@ func (conv *kube) claimed(claim *fields) *spec.LocalVolume {
 func (conv *kube) claim(obj *object) {
 	users := conv.claims[obj.name]
 	if obj.remote != "" {
-		obj.kept("", "volumes: host, as PersistentVolume %s", obj.remote)
+		obj.kept("", "volumes: nfs, as PersistentVolume %s", obj.remote)
 		obj.fields.take("spec") // it only says which volume is meant
 		obj.fields.take("status")
 		return

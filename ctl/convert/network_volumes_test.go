@@ -14,8 +14,8 @@ func outcomeOf(r *Result) (services []string, refused []string) {
 	for _, s := range r.App.Spec.Services {
 		line := s.Name
 		for _, v := range s.Volumes {
-			if v.Host != nil {
-				line += " " + v.Host.Path + ":" + v.Host.FileSystem
+			if v.NFS != nil {
+				line += fmt.Sprintf(" %s %s%s,%t", v.NFS.Source(), v.NFS.Version, v.NFS.Options, v.NFS.ReadOnly)
 			} else {
 				line += " " + v.Name
 			}
@@ -33,7 +33,7 @@ func outcomeOf(r *Result) (services []string, refused []string) {
 	return services, refused
 }
 
-// Named volumes on NFS are places of the worker that its operator mounts: they are shared, and no directory of one service.
+// Named volumes on NFS are mounted by the worker: they are shared, and no directory of one service.
 func TestComposeNetworkVolumes(t *testing.T) {
 	const file = `services:
   web: {image: web, restart: always, volumes: ["data:/data", "data:/again:ro"]}
@@ -41,10 +41,12 @@ func TestComposeNetworkVolumes(t *testing.T) {
 volumes: {data: {driver: local, driver_opts: {%s}}}
 `
 	for _, c := range []struct{ options, path, refused, note string }{
-		{`type: nfs, device: ":/x/y", o: "addr=10.0.0.2,rw,nfsvers=4,soft"`, "/srv/nfs/10.0.0.2/x/y", "",
-			"nfsvers=4,soft: they are for whoever mounts it"},
-		{`type: nfs4, device: "nas:/x/../y/", o: "addr=nas.local"`, "/srv/nfs/nas.local/y", "", "nas.local:/x/../y/ mounted"},
-		{`type: nfs, device: "nas:/"`, "/srv/nfs/nas", "", ""},
+		{`type: nfs, device: ":/x/y", o: "addr=10.0.0.2,rw,nfsvers=4,soft"`, "10.0.0.2:/x/y [soft],false", "", "--nfs 10.0.0.2:/x/y"},
+		{`type: nfs, device: ":/x", o: "addr=nas,ro,nfsvers=4.1,hard,timeo=600,intr,noexec"`, "nas:/x 4.1[hard timeo=600],true", "",
+			"intr,noexec: left out"},
+		{`type: nfs, device: ":/x", o: "addr=nas,vers=3"`, "nas:/x 3[nolock],false", "", "locked among instances of one worker"},
+		{`type: nfs4, device: "nas:/x/../y/", o: "addr=nas.local"`, "nas.local:/y [],false", "", "--nfs nas.local:/y"},
+		{`type: nfs, device: "nas:/"`, "nas:/ [],false", "", ""},
 		{`type: nfs, device: ":/x", o: "addr=../../etc"`, "", "volumes.data.driver_opts", ""},
 		{`type: nfs, device: "/x", o: "addr=nas"`, "", "volumes.data.driver_opts", ""},
 		{`type: nfs, device: ":/x"`, "", "volumes.data.driver_opts", ""},
@@ -55,7 +57,7 @@ volumes: {data: {driver: local, driver_opts: {%s}}}
 			t.Fatalf("%s: %v", c.options, err)
 		}
 		services, refused := outcomeOf(r)
-		at := c.path + ":nfs"
+		at := c.path
 		want := []string{"api " + at + " /srv=,false", "web " + at + " /data=,false /again=,true"}
 		noted := c.note == "" || slices.ContainsFunc(r.Fields, func(f Field) bool { return strings.Contains(f.Note, c.note) })
 		if strings.Join(refused, " ") != c.refused || c.refused == "" && !slices.Equal(services, want) || !noted {
@@ -100,14 +102,14 @@ spec:
   nfs: {server: "%s", path: /x%s}
 `
 	const bound = "persistentVolumeClaim: {claimName: mine}"
-	at := " /srv/nfs/nas/x:nfs /v=deep,"
+	const at, last = " nas:/x ", " /v=deep,false"
 	for name, c := range map[string]struct {
 		file, mount, refused string
 	}{
-		"of pods":       {pods("nfs: {server: nas, path: /x}", "a", "b"), at + "false", ""},
-		"to be read":    {pods("nfs: {server: nas, path: /x, readOnly: true}", "a", "b"), at + "true", ""},
-		"by its volume": {pods(bound, "a", "b") + fmt.Sprintf(claim, "volumeName: far, ", "nas", ""), at + "false", ""},
-		"by its claim":  {pods(bound, "a", "b") + fmt.Sprintf(claim, "", "nas", "}\n  claimRef: {name: mine"), at + "false", ""},
+		"of pods":       {pods("nfs: {server: nas, path: /x}", "a", "b"), at + "[],false" + last, ""},
+		"to be read":    {pods("nfs: {server: nas, path: /x, readOnly: true}", "a", "b"), at + "[],true" + last, ""},
+		"by its volume": {pods(bound, "a", "b") + fmt.Sprintf(claim, "volumeName: far, ", "nas", ""), at + "[hard],false" + last, ""},
+		"by its claim":  {pods(bound, "a", "b") + fmt.Sprintf(claim, "", "nas", "}\n  claimRef: {name: mine"), at + "[hard],false" + last, ""},
 		"no server":     {pods("nfs: {server: a/b, path: /x}", "a"), "", "Deployment/a.spec.template.spec.volumes[0].nfs.server"},
 	} {
 		var docs []Document
@@ -123,7 +125,7 @@ spec:
 		if strings.Join(refused, " ") != c.refused || c.refused == "" && !slices.Equal(services, want) {
 			t.Errorf("%s: services %q, refused %q, expected %q and %q: %v", name, services, refused, want, c.refused, err)
 		}
-		onNFS := func(v spec.Volume) bool { return v.Host != nil && v.Host.FileSystem == "nfs" }
+		onNFS := func(v spec.Volume) bool { return v.NFS != nil }
 		if c.refused == "" && !slices.ContainsFunc(r.App.Spec.Services[0].Volumes, onNFS) {
 			t.Errorf("%s: nothing holds it to the network file system", name)
 		}

@@ -584,6 +584,9 @@ func (q *fedQuery) classReason(s *site) wire.Reason {
 			Hint: "run workers there without --no-network and with this version, or leave egress out"}
 	}
 	if !some(func(k *wire.Class) bool { return spec.LackedFeature(q.Spec, k.Features) == "" }) {
+		if some(func(k *wire.Class) bool { return spec.LackedFeature(q.Spec, k.Features) == spec.FeatureNFS }) {
+			return wire.Reason{What: "features", Text: "none of its workers mounts NFS servers for instances", Hint: nfsHint}
+		}
 		return wire.Reason{What: "features", Text: "no agent of its workers knows all of these: " + strings.Join(spec.FeaturesOf(q.Spec), ", "),
 			Hint: featuresHint}
 	}

@@ -49,6 +49,9 @@ const KeepCommand = "containerd-keep"
 // LeaseCommand is the hidden command of this program that runs lease.Main.
 const LeaseCommand = "lease-guard"
 
+// NFSCommand is the hidden command of this program that runs nfsmount.Main.
+const NFSCommand = "nfs-mount"
+
 // WorkerConfig sets up a worker.
 type WorkerConfig struct {
 	Common
@@ -65,19 +68,20 @@ type WorkerConfig struct {
 	Owners       oci.Owners   // how files belong to the users of user namespaces
 	PullLimit    skerry.Bytes // per second; 0 means none
 	MinFree      skerry.Bytes
-	ProbeAddress string        // for round trips among workers, HOST:PORT; worker.NoProbing: none
-	ProbeEvery   time.Duration // from one to the next; default 8 s
-	NoOverlay    bool          // instances are reached by ports of the host alone
-	Dataplane    Dataplane     // how packets of the overlay are handled
-	OverlayPort  uint16        // UDP port of sealed paths; 0: any
-	PlainPort    uint16        // UDP port of plain ones, where the site's network is trusted; 0: none
-	WireGuard    WireGuard     // whether the kernel's is used
-	WGPort       uint16        // its UDP port; 0: any
-	Flows        int           // TCP flows through service addresses at once; 0: by memory
-	NoIngress    bool          // no clients outside are let in
-	Machines     Machines      // virtual ones
-	Containerd   Containerd    // of the machine's operator
-	Agent        worker.Agent  // exchanges the agent's program; nil: it cannot be
+	ProbeAddress string          // for round trips among workers, HOST:PORT; worker.NoProbing: none
+	ProbeEvery   time.Duration   // from one to the next; default 8 s
+	NoOverlay    bool            // instances are reached by ports of the host alone
+	Dataplane    Dataplane       // how packets of the overlay are handled
+	OverlayPort  uint16          // UDP port of sealed paths; 0: any
+	PlainPort    uint16          // UDP port of plain ones, where the site's network is trusted; 0: none
+	WireGuard    WireGuard       // whether the kernel's is used
+	WGPort       uint16          // its UDP port; 0: any
+	Flows        int             // TCP flows through service addresses at once; 0: by memory
+	NoIngress    bool            // no clients outside are let in
+	Machines     Machines        // virtual ones
+	Containerd   Containerd      // of the machine's operator
+	NFS          []spec.NFSGrant // what instances may have mounted; none: nothing
+	Agent        worker.Agent    // exchanges the agent's program; nil: it cannot be
 	// IngressListen are the host's addresses at which they are; none: all. IngressPublic are those that they are told, where
 	// they differ.
 	IngressListen, IngressPublic []netip.Addr
@@ -182,6 +186,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err != nil {
 		return w, err
 	}
+	opt.NFS = worker.NFSOptions{Allowed: c.NFS, Helper: []string{self, NFSCommand}}
 	opt.Guard, opt.CgroupParent = []string{self, LeaseCommand}, c.CgroupParent
 	voter, err := succession.OpenVoter(c.Dir, member, c.Log)
 	if err != nil {
@@ -245,6 +250,9 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	}
 	if w.dir != "" {
 		errs = append(errs, worker.UnmountVolumes(w.dir))
+		if self, err := os.Executable(); err == nil {
+			errs = append(errs, worker.UnmountNFS(ctx, w.dir, []string{self, NFSCommand}))
+		}
 	}
 	return errors.Join(errs...)
 }

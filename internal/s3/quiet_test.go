@@ -4,6 +4,7 @@ package s3
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,6 +101,32 @@ func TestStoreListsWithoutEnd(t *testing.T) {
 		_, err := listed(t.Context(), o, "")
 		refused(t, what+" "+strconv.Itoa(asked), err, skerry.CodeUnavailable, "again and again", "")
 	}
+}
+
+// TestStoreListsTooMuch: nor is one that has a new name each time.
+func TestStoreListsTooMuch(t *testing.T) {
+	asked, key := 0, "0"
+	o := openAt(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked > 10 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		fmt.Fprintf(w, "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>", asked)
+		for n := range 30 {
+			fmt.Fprintf(w, "<Contents><Key>%s%02d%02d</Key><Size>1</Size>", key, asked, n)
+			_, _ = io.WriteString(w, "<LastModified>2026-01-02T03:04:05Z</LastModified></Contents>")
+		}
+		_, _ = io.WriteString(w, "</ListBucketResult>")
+	})
+	o.most = 100
+	got, err := listed(t.Context(), o, "")
+	var tooMany *TooManyObjects
+	if !errors.As(err, &tooMany) || len(got) > o.most {
+		t.Errorf("a list without an end: got %d objects and %v, want %d at most and a refusal", len(got), err, o.most)
+	}
+	asked, key = 0, strings.Repeat("k", longestKey)
+	_, err = listed(t.Context(), o, "")
+	refused(t, "a long name", err, skerry.CodeUnavailable, "not a list of objects", "")
 }
 
 // A server that takes a connection and reads nothing does not hold up who sends for ever.

@@ -21,8 +21,10 @@ import (
 const (
 	storeTries = 3 // whoever pushes an image waits meanwhile, and may try again
 	storeQuiet = 30 * time.Second
-	storePage  = 500 // objects in an answer to a list, which fit into maxAnswer
-	mostEmpty  = 100 // answers to a list, one after another, without a new object
+	storePage  = 500     // objects in an answer to a list, which fit into maxAnswer
+	mostEmpty  = 100     // answers to a list, one after another, without a new object
+	mostListed = 500_000 // objects in a list: whoever asks keeps them in memory
+	longestKey = 1024    // bytes; S3 allows no more
 )
 
 // Place is a part of a bucket, as s3://BUCKET/PREFIX?endpoint=URL&region=NAME&ca=FILE&credentials=FILE names it. It has no secrets.
@@ -67,7 +69,10 @@ func ParsePlace(text string) (place Place, err error) {
 }
 
 // Store keeps objects below a prefix of a bucket, without checksums beside them: their names, or what is in them, say what they must be.
-type Store struct{ c *Client }
+type Store struct {
+	c    *Client
+	most int // objects in a list
+}
 
 // OpenStore gives a store. It asks nobody yet.
 func OpenStore(p Place, conf Config) (*Store, error) {
@@ -84,7 +89,7 @@ func OpenStore(p Place, conf Config) (*Store, error) {
 	c.tries, c.quiet = storeTries, storeQuiet
 	usual := c.http.Transport.(transports).usual
 	usual.ResponseHeaderTimeout, usual.MaxIdleConnsPerHost = storeQuiet, 16
-	return &Store{c}, nil
+	return &Store{c, mostListed}, nil
 }
 
 // answering is an answer that comes in. It breaks off when the server says nothing for too long; how fast it is read does not matter.
@@ -184,6 +189,16 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
+// TooManyObjects refuses a list of objects that has no end, or is too long to be kept in memory.
+type TooManyObjects struct {
+	Store string
+	Most  int
+}
+
+func (e *TooManyObjects) Error() string {
+	return fmt.Sprintf("%s lists more than %d objects: is the bucket, or the prefix, used for anything else?", e.Store, e.Most)
+}
+
 // listing is an answer to a list of objects.
 type listing struct {
 	XMLName  xml.Name `xml:"ListBucketResult"`
@@ -204,7 +219,7 @@ func parseListing(text []byte, prefix string) (page listing, err error) {
 	for i := range page.Contents {
 		o := &page.Contents[i]
 		name, ok := strings.CutPrefix(o.Key, prefix)
-		if !ok || o.Size < 0 {
+		if !ok || o.Size < 0 || len(o.Key) > longestKey {
 			return listing{}, fmt.Errorf("not a list of objects: %.200q of %d bytes is not below %q", o.Key, o.Size, prefix)
 		}
 		o.Key = name
@@ -221,7 +236,7 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 	at.Path = strings.TrimSuffix(at.Path, s.c.key+"x")
 	at.RawPath = escape(at.Path, true)
 	bucket.url = &at
-	last, empty := "", 0
+	last, empty, count := "", 0, 0
 	for next := ""; ; {
 		pairs := []string{"list-type", "2", "max-keys", strconv.Itoa(storePage), "prefix", s.c.key + prefix}
 		if next != "" {
@@ -237,6 +252,9 @@ func (s *Store) List(ctx context.Context, prefix string, each func(name string, 
 				WithHint("is it the endpoint of an S3 server?")
 		}
 		empty++
+		if count += len(page.Contents); count > s.most {
+			return &TooManyObjects{s.String(), s.most}
+		}
 		for _, o := range page.Contents {
 			if o.Key > last {
 				last, empty = o.Key, 0

@@ -44,6 +44,7 @@ type Flags struct {
 	flows          int
 	openHost       bool
 	closed         []string
+	nfs            []string
 	ingress        bool
 	ingressAddress []string
 	ingressPublic  []string
@@ -101,6 +102,8 @@ func (w *Flags) addMachine(fs *pflag.FlagSet) {
 	fs.BoolVar(&w.openHost, "open-host", false, "let instances reach this machine's own services and link-local addresses, such as a cloud's metadata")
 	fs.StringSliceVar(&w.closed, "closed-networks", nil,
 		"network that instances may not reach through this machine, such as 192.168.0.0/16; may be repeated. It must not contain the overlay's network (see skerry worker status)")
+	fs.StringSliceVar(&w.nfs, "nfs", nil,
+		"what instances may have mounted of an NFS server, SERVER or SERVER:/PATH with what is below it; may be repeated (default nothing)")
 	fs.BoolVar(&w.instanceLogs, "otlp-instance-logs", false, "push what instances write, too, to the collector of --otlp")
 	fs.BoolVar(&w.noNetwork, "no-network", false, "give instances no network namespace of their own")
 	fs.BoolVar(&w.noOverlay, "no-overlay", false, "do not join the overlay: instances are reachable through host ports")

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"skerry.dev/skerry/internal/nfsmount"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/profile"
 	"skerry.dev/skerry/overlay/tunnel"
@@ -24,6 +25,8 @@ func helper(version, name string) func(args []string) int {
 		return containerd.KeepMain
 	case node.LeaseCommand:
 		return lease.Main
+	case node.NFSCommand:
+		return nfsmount.Main
 	case profile.WorkCommand:
 		return profile.WorkMain
 	case node.DatapathCommand:

@@ -105,6 +105,13 @@ func (w *Flags) Config(version string) (node.WorkerConfig, error) {
 		}
 		cfg.Closed = append(cfg.Closed, p.Masked())
 	}
+	for _, s := range w.nfs {
+		grant, err := spec.ParseNFSGrant(s)
+		if err != nil {
+			return cfg, skerry.Errorf(skerry.CodeInvalid, "--nfs: %w", err).WithHint("write it as nas.example.com:/export/media")
+		}
+		cfg.NFS = append(cfg.NFS, grant)
+	}
 	if w.subnet != "" {
 		if cfg.Subnet, err = netip.ParsePrefix(w.subnet); err != nil || !cfg.Subnet.Addr().Is4() {
 			return cfg, skerry.Errorf(skerry.CodeInvalid, "--subnet %q is not an IPv4 subnet", w.subnet).WithHint("write it as 10.31.5.0/24")

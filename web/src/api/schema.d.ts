@@ -2804,79 +2804,79 @@ export interface components {
             memory?: string | number;
         };
         ListAccessToken: {
-            items: components["schemas"]["AccessToken"][] | null;
+            items: components["schemas"]["AccessToken"][];
         };
         ListAppView: {
             /** @description There is more: the parameter continue of the next request. */
             continue?: string;
-            items: components["schemas"]["AppView"][] | null;
+            items: components["schemas"]["AppView"][];
         };
         ListAuditRecord: {
-            items: components["schemas"]["AuditRecord"][] | null;
+            items: components["schemas"]["AuditRecord"][];
         };
         ListCertificateView: {
-            items: components["schemas"]["CertificateView"][] | null;
+            items: components["schemas"]["CertificateView"][];
         };
         ListClusterView: {
-            items: components["schemas"]["ClusterView"][] | null;
+            items: components["schemas"]["ClusterView"][];
         };
         ListEvent: {
             /** @description There is more: the parameter continue of the next request. */
             continue?: string;
-            items: components["schemas"]["Event"][] | null;
+            items: components["schemas"]["Event"][];
         };
         ListGranted: {
-            items: components["schemas"]["Granted"][] | null;
+            items: components["schemas"]["Granted"][];
         };
         ListImageView: {
             /** @description There is more: the parameter continue of the next request. */
             continue?: string;
-            items: components["schemas"]["ImageView"][] | null;
+            items: components["schemas"]["ImageView"][];
         };
         ListInstance: {
             /** @description There is more: the parameter continue of the next request. */
             continue?: string;
-            items: components["schemas"]["Instance"][] | null;
+            items: components["schemas"]["Instance"][];
         };
         ListJoinToken: {
-            items: components["schemas"]["JoinToken"][] | null;
+            items: components["schemas"]["JoinToken"][];
         };
         ListMember: {
-            items: components["schemas"]["Member"][] | null;
+            items: components["schemas"]["Member"][];
         };
         ListNamespace: {
-            items: components["schemas"]["Namespace"][] | null;
+            items: components["schemas"]["Namespace"][];
         };
         ListOrg: {
-            items: components["schemas"]["Org"][] | null;
+            items: components["schemas"]["Org"][];
         };
         ListOrphan: {
-            items: components["schemas"]["Orphan"][] | null;
+            items: components["schemas"]["Orphan"][];
         };
         ListRoleView: {
-            items: components["schemas"]["RoleView"][] | null;
+            items: components["schemas"]["RoleView"][];
         };
         ListSecretView: {
-            items: components["schemas"]["SecretView"][] | null;
+            items: components["schemas"]["SecretView"][];
         };
         ListSnapshot: {
-            items: components["schemas"]["Snapshot"][] | null;
+            items: components["schemas"]["Snapshot"][];
         };
         ListUnadmitted: {
-            items: components["schemas"]["Unadmitted"][] | null;
+            items: components["schemas"]["Unadmitted"][];
         };
         ListUser: {
-            items: components["schemas"]["User"][] | null;
+            items: components["schemas"]["User"][];
         };
         ListVolumeView: {
             /** @description There is more: the parameter continue of the next request. */
             continue?: string;
-            items: components["schemas"]["VolumeView"][] | null;
+            items: components["schemas"]["VolumeView"][];
         };
         ListWorkerView: {
             /** @description There is more: the parameter continue of the next request. */
             continue?: string;
-            items: components["schemas"]["WorkerView"][] | null;
+            items: components["schemas"]["WorkerView"][];
         };
         Location: {
             /**
@@ -3195,6 +3195,21 @@ export interface components {
             subPath?: string;
             /** @description Name of the volume. */
             volume: string;
+        };
+        ManifestNFSVolume: {
+            /** @description Options of nfs(5): hard, soft, noatime, nolock, noac, and timeo=, retrans=, rsize=, wsize=, nconnect=, actimeo= with a number. Default: soft, timeo=100, retrans=3: requests fail when a server has not answered for 40 seconds or so. With hard they wait for the server. */
+            options?: string[];
+            /** @description Absolute path that the server exports, or below one. */
+            path: string;
+            /** @description Refuse writes, whatever mounts say. */
+            readOnly?: boolean;
+            /** @description Name or address of the server, as the worker resolves it. */
+            server: string;
+            /**
+             * @description Version of the protocol. Default: the highest one of version 4 that the server speaks.
+             * @enum {string}
+             */
+            version?: "3" | "4.0" | "4.1" | "4.2";
         };
         ManifestPlacement: {
             /** @description Services to run next to. */
@@ -3707,6 +3722,8 @@ export interface components {
             local?: components["schemas"]["ManifestLocalVolume"];
             /** @description Name, unique within the service; a DNS label. */
             name: string;
+            /** @description A directory that an NFS server exports. The worker mounts it, if its operator lists the server (--nfs) and the site admits it for the organisation. */
+            nfs?: components["schemas"]["ManifestNFSVolume"];
         };
         ManifestWasm: {
             /** @description Concurrent requests; they share the memory. Others wait. Default: 8. */
