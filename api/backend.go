@@ -69,6 +69,12 @@ type Backend interface {
 	DrainCluster(ctx context.Context, name string, r view.ClusterDrainRequest) error
 	// LabelCluster changes the labels of a cluster, by which manifests select it.
 	LabelCluster(ctx context.Context, name string, change view.ClusterLabels) error
+	// Upgrades lists the upgrades of clusters in waves; the other four show one, begin one, pause, resume or abort it, and forget it.
+	Upgrades(ctx context.Context) ([]view.Upgrade, error)
+	Upgrade(ctx context.Context, name string) (view.Upgrade, error)
+	StartUpgrade(ctx context.Context, plan view.UpgradePlan, by string) (view.Upgrade, error)
+	ChangeUpgrade(ctx context.Context, name string, to view.UpgradeState, by string) error
+	RemoveUpgrade(ctx context.Context, name string) error
 	// CordonWorker keeps new work from a worker; an empty reason ends that.
 	CordonWorker(ctx context.Context, name, reason string) error
 	// DrainWorker has everything that can leave a worker; CordonWorker without a reason ends that.

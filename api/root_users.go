@@ -38,11 +38,14 @@ func RootUsers(handler *Handler) http.Handler {
 }
 
 // rootUser is who a user of the root is here. A name that makes no sense, or none, is not taken over.
-func rootUser(name string) *auth.Principal {
+func rootUser(name string) *auth.Principal { return &auth.Principal{User: RootUser(name)} }
+
+// RootUser is what a user of the root is called in the audit of a site.
+func RootUser(name string) string {
 	if name == "" || len(name) > maxRootUser || !plainText(name) {
 		name = "?"
 	}
-	return &auth.Principal{User: rootUserPrefix + name}
+	return rootUserPrefix + name
 }
 
 // plainText reports whether a text can stand in a line of a log or a table.

@@ -128,6 +128,7 @@ func (h *Handler) addSite() {
 		})
 	h.addWorkers()
 	addGrants(h)
+	addUpgrades(h)
 	addClusterWorkers(h)
 	h.addTokens()
 	h.addMembers()

@@ -65,8 +65,10 @@ func ownFailures(id string) []int {
 		return []int{denied, absent, conflict}
 	case "create-user", "change-user", "delete-user", "create-org", "delete-org", "delete-namespace", "delete-certificate", "delete-secret",
 		"undo-secret", "delete-volume", "adopt-orphan", "delete-orphan", "delete-app", "delete-instance", "delete-cluster", "delete-worker",
-		"upgrade-worker", "delete-snapshot":
+		"upgrade-worker", "delete-snapshot", "change-upgrade", "delete-upgrade":
 		return []int{conflict}
+	case "start-upgrade":
+		return []int{denied, absent, conflict, unavailable}
 	case "create-namespace":
 		return []int{absent, conflict}
 	case "put-secret":

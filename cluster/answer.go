@@ -73,6 +73,8 @@ func (a *answerer) act(action any) {
 	switch q := action.(type) {
 	case core.Measure:
 		a.begin(func(ctx context.Context) any { return a.measure(ctx, q) })
+	case core.OrderTaken:
+		a.work.Go(func() { a.s.taken(q) })
 	case core.AskWitness:
 		a.begin(func(ctx context.Context) any {
 			return core.Witnessed{Suspect: q.Suspect, Witness: q.Witness, Reached: a.witness(ctx, q)}

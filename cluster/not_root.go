@@ -32,5 +32,26 @@ func (n notRoot) DrainCluster(context.Context, string, view.ClusterDrainRequest)
 // LabelCluster is answered by the root only.
 func (n notRoot) LabelCluster(context.Context, string, view.ClusterLabels) error { return n.err() }
 
+// Upgrades is answered by the root only.
+func (n notRoot) Upgrades(context.Context) ([]view.Upgrade, error) { return nil, n.err() }
+
+// Upgrade is answered by the root only.
+func (n notRoot) Upgrade(context.Context, string) (view.Upgrade, error) {
+	return view.Upgrade{}, n.err()
+}
+
+// StartUpgrade is answered by the root only.
+func (n notRoot) StartUpgrade(context.Context, view.UpgradePlan, string) (view.Upgrade, error) {
+	return view.Upgrade{}, n.err()
+}
+
+// ChangeUpgrade is answered by the root only.
+func (n notRoot) ChangeUpgrade(context.Context, string, view.UpgradeState, string) error {
+	return n.err()
+}
+
+// RemoveUpgrade is answered by the root only.
+func (n notRoot) RemoveUpgrade(context.Context, string) error { return n.err() }
+
 // AskSite is answered by the root only.
 func (n notRoot) AskSite(context.Context, string, view.SiteRequest, any) error { return n.err() }

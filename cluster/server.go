@@ -68,6 +68,7 @@ type RootLink struct {
 type Server struct {
 	*tier.Hub
 	notRoot
+	orderAudit
 	opt     ServerOptions
 	up      atomic.Pointer[tier.Up]
 	answers atomic.Pointer[answerer] // of this life

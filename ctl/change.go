@@ -138,7 +138,7 @@ contents; no instance may use it. A cluster or worker must be disconnected; dele
 of the built-in registry; its content goes with its last tag. An image that services use, or could go back to, is
 deleted only with --force ("skerry get images" shows which).
 
-KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, namespace, org, user, token, access-token or member.`,
+KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, upgrade, namespace, org, user, token, access-token or member.`,
 		Example: "  skerry delete app shop\n  skerry delete -f shop.yaml --wait\n  skerry delete app shop --volumes\n" +
 			"  skerry delete volume shop/db/0\n  skerry delete volume shop/db/0:old\n  skerry delete instance front-x5b2k\n" +
 			"  skerry delete image shop/front:1",
@@ -257,6 +257,8 @@ func (a *app) remove(ctx context.Context, client *api.Client, res *resource, nam
 			return key, gone, err
 		}
 		return key, gone, client.DeleteInstance(ctx, id)
+	case "upgrade":
+		return key, gone, client.DeleteUpgrade(ctx, name)
 	case "cluster":
 		return key, gone, client.DeleteCluster(ctx, name)
 	case "worker":

@@ -20,7 +20,7 @@ import (
 
 func (a *app) describeCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "describe KIND NAME", Aliases: []string{"desc"},
-		Short: "Show the details of an application, service, instance, volume, cluster or worker", Args: cobra.RangeArgs(1, 2),
+		Short: "Show the details of an application, service, instance, volume, cluster, worker or upgrade", Args: cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeObjects,
 		Example:           "  skerry describe app shop\n  skerry describe instance front-x5b2k",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
@@ -69,6 +69,13 @@ func (a *app) describeCommand() *cobra.Command {
 					return err
 				}
 				describeCluster(out, &v, time.Now())
+				return nil
+			case "upgrade":
+				u, err := client.Upgrade(ctx, name)
+				if err != nil {
+					return err
+				}
+				describeUpgrade(out, &u, time.Now())
 				return nil
 			case "worker":
 				v, err := client.Worker(ctx, name)

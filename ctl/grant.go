@@ -17,6 +17,7 @@ the root knows its sites only in aggregate, and no name or value of a worker lea
   workers  see the workers, with their names, addresses and values
   drain    cordon, drain and uncordon workers
   upgrade  upgrade the agents of workers
+  waves    have this site upgrade all its workers when its turn comes in an upgrade of clusters
 
 The site checks each request, and keeps it in its audit log under root/USER. A grant holds for all users of the root who may do
 the same at every cluster or at this one; it takes effect at once, and so does "skerry cluster revoke". "skerry get grants" lists

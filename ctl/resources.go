@@ -66,6 +66,8 @@ func resources() []*resource {
 			head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
 		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE",
 			"SINCE"}, wide: []string{"AREAS", "VERSION", "HEARD", "CERTIFICATE", "GRANTS"}, list: listClusters},
+		{names: []string{"upgrade", "upgrades"}, head: []string{"NAME", "IMAGE", "STATE", "DONE", "FAILED", "AGE", "REASON"},
+			wide: []string{"BY", "DIGEST"}, list: listUpgrades},
 		{names: []string{"grant", "grants"}, head: []string{"NAME", "BY", "AGE"}, list: listGrants},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},
 			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE", "COORDINATE"}, list: listWorkers},

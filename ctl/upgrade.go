@@ -21,13 +21,15 @@ program as /skerry, and runs it on trial, supervised by the old program: it must
 instance that worked before must work. If it fails, the old program takes over again and the remaining workers are not
 upgraded. Instances and their connections are not affected. Workers of skerry-worker, the agent alone, take /skerry-worker.
 
+At the root, "skerry upgrade clusters" upgrades the workers of many clusters in waves.
+
 To build an image of a program: skerry image build ./skerry -t site/agent:v2 --push`
 
 func (a *app) upgradeCommand() *cobra.Command {
 	var req view.UpgradeRequest
 	var all, noWait bool
 	var window, steady, timeout time.Duration
-	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all",
+	cmd := &cobra.Command{Use: "upgrade [worker] WORKER... | upgrade workers --all | upgrade clusters",
 		Short: "Upgrade the agents of workers, with automatic rollback", Long: upgradeHelp,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completeKind("worker"),
 		Example: "  skerry upgrade worker w1 --image site/agent:v2\n  skerry upgrade workers --all --image site/agent:v2",
@@ -65,6 +67,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "start all upgrades at once and do not wait")
 	timeout = 15 * time.Minute
 	cmd.Flags().Var(spanValue{&timeout}, "timeout", "how long to wait for each")
+	cmd.AddCommand(append(a.upgradeStateCommands(), a.upgradeClustersCommand())...)
 	return cmd
 }
 

@@ -33,5 +33,5 @@ func (s *Server) pulls(ctx context.Context, site, have string) (tier.Pulls, erro
 
 // imageUses lists what the images of the applications are used for. Applications that sites have of their own are not among them.
 func (s *Server) imageUses(ctx context.Context) (apps.ImageUses, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (apps.ImageUses, error) { return c.Apps.ImageUses(), nil })
+	return tier.View(ctx, s.Role, func(c *core.Core) (apps.ImageUses, error) { return c.Views().ImageUses(), nil })
 }

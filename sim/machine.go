@@ -138,6 +138,8 @@ func (m machines) act(n *Node, action any) {
 				m.endTask(n, t, wire.Exit{Code: 143, Signal: "SIGTERM", At: m.clock(n)})
 			}
 		})
+	case worker.UpgradeAgent:
+		later(20*time.Second, func() { m.tryProgram(n, a.Order) })
 	case worker.RunHook:
 		later(m.Machine.Start, func() {
 			if t := n.tasks[key(a.ID, a.Name, a.Attempt)]; t != nil && t.running {
@@ -375,4 +377,27 @@ func (n *Node) Tasks() int {
 
 func key(id skerry.InstanceID, name string, attempt int) string {
 	return fmt.Sprintf("%s.%s.%d", id, name, attempt)
+}
+
+// tryProgram ends the trial of a worker's new program. One that passes connects anew.
+func (m machines) tryProgram(n *Node, order wire.AgentOrder) {
+	if m.Machine.Upgrade == nil || n.facts.Agent != nil && n.facts.Agent.Order >= order.Seq {
+		return
+	}
+	why, ends := m.Machine.Upgrade(n.Name, order.Image)
+	if !ends {
+		return
+	}
+	facts := *n.facts
+	facts.Agent = &wire.AgentFacts{Order: order.Seq, Stage: wire.AgentPassed, From: n.version, To: order.Image, Why: why}
+	if why != "" {
+		facts.Agent.Stage = wire.AgentFailed
+	}
+	n.facts = &facts
+	m.tell(n, worker.Facts{Facts: facts})
+	if why == "" && m.net == nil {
+		n.version = order.Image
+		m.disconnect(n)
+		m.Connect(n)
+	}
 }

@@ -105,6 +105,8 @@ type Machine struct {
 	RTT func(worker, target string) float64
 	// Ways, if not nil, gives the round trip between the gateways of two sites in milliseconds; 0 is no answer.
 	Ways func(from, to string) float64
+	// Upgrade, if not nil, says why the program of an image fails its trial on a worker (empty: it passes), and whether the trial ever ends.
+	Upgrade func(worker, image string) (why string, ends bool)
 	// Plugins, if not nil, answers for the sites' plugins; else nobody does.
 	Plugins func(q cluster.Score) []wire.PluginAnswer
 	// Snapshot, if not nil, says why a worker takes no snapshot of a schedule (empty: it does), and whether it ever says so.
@@ -149,6 +151,8 @@ type Node struct {
 	contact time.Time      // of a worker with its cluster, as its machine remembers it while it is on
 	// addresses are those of the instances on a worker's machine; they outlive the agent.
 	addresses map[skerry.InstanceID]string
+
+	version string // of its program; empty: the one that it began with
 
 	successions uint64      // successors that took a site's place
 	candidates  *candidates // of a site with successors; else nil
@@ -386,7 +390,7 @@ func (w *World) Connect(n *Node) {
 	}
 	w.epoch[n.Name]++
 	w.linked[n.Name] = true
-	hello := &wire.Hello{Name: short(n), Carrier: n.carrier, Sets: n.sets(n.Core)}
+	hello := &wire.Hello{Name: short(n), Version: n.version, Carrier: n.carrier, Sets: n.sets(n.Core)}
 	var up any = root.ChildUp{Hello: hello}
 	if p != w.Root {
 		up = cluster.ChildUp{Hello: hello}

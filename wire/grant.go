@@ -24,10 +24,11 @@ const (
 	GrantWorkers Grant = "workers" // see its workers: their names, addresses and values
 	GrantDrain   Grant = "drain"   // cordon, drain and uncordon them
 	GrantUpgrade Grant = "upgrade" // upgrade their agents
+	GrantWaves   Grant = "waves"   // have the site upgrade all of them, in the root's waves of sites
 )
 
 // Grants lists all that there are.
-func Grants() []Grant { return []Grant{GrantWorkers, GrantDrain, GrantUpgrade} }
+func Grants() []Grant { return []Grant{GrantWorkers, GrantDrain, GrantUpgrade, GrantWaves} }
 
 // KnownGrants gives those of a list that this program knows, each once and in the order of Grants.
 func KnownGrants(list []Grant) (out []Grant) {
@@ -41,7 +42,7 @@ func KnownGrants(list []Grant) (out []Grant) {
 
 // Granted is a grant that a site has given.
 type Granted struct {
-	Grant Grant     `json:"grant" doc:"workers, drain or upgrade."`
+	Grant Grant     `json:"grant" doc:"workers, drain, upgrade or waves."`
 	By    string    `json:"by,omitempty" doc:"User of the site who gave it."`
 	At    time.Time `json:"at"`
 }

@@ -76,6 +76,8 @@ type ClusterReport struct {
 	Arrivals []IngressUse `json:"came,omitempty" cbor:"12,keyasint,omitempty"`
 	// Grants are what the site lets the root's users do inside it. The site checks each request by itself; this is for people to see.
 	Grants []Grant `json:"grants,omitempty" cbor:"13,keyasint,omitempty"`
+	// Upgrade is nil while the root wants none here.
+	Upgrade *SiteUpgrade `json:"upgrade,omitempty" cbor:"14,keyasint,omitempty"`
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.

@@ -86,7 +86,8 @@ func New(opt Options) *Core {
 	core.rebuilder = &rebuilder{core.lifecycle, core.intake, autonomy.NewRebuild(opt.Rebuild, opt.StartGrace), &core.opt,
 		map[string]leftovers{}}
 	core.amender = &amender{core.lifecycle, core.intake, core.overlay, autonomy.NewOverrides(loans{&holds.herald}, Self, core.Apps)}
-	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild, &grants{}}
+	core.views = &views{core.overlay, core.drainer, core.amender.overrides, core.rebuilder.rebuild, &grants{}, nil}
+	core.upgrader = &upgrader{books: holds, grants: core.grants}
 	core.planner = &planner{core.find}
 	core.transfers = &transfers{core.lifecycle, core.find}
 	core.guard = &guard{core.lifecycle, core.find, core.peers}
@@ -151,6 +152,8 @@ func (c *Core) Load(key string, value []byte) error {
 		err = c.volumes.Load(value)
 	case strings.HasPrefix(key, moves.Prefix):
 		err = c.releases.Load(key, value)
+	case key == keySiteUpgrade:
+		err = c.upgrader.load(value)
 	case key == keyGrants:
 		err = c.grants.load(value)
 	case key == keyOverlayNet:
@@ -296,7 +299,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case DrainWorker, Rebalance, MigrateInstance:
 		c.moveAsked(now, m, &fx)
 	case UpgradeWorker:
-		c.upgradeWorker(now, m, &fx)
+		c.upgrader.upgradeWorker(now, m, &fx)
 	case SetGrant:
 		if c.grants.set(now, m, &fx) {
 			c.uplink.Touch()
@@ -411,6 +414,7 @@ func (c *Core) NextWake() time.Time {
 		consider(time.Unix((c.overlayNet.turn+1)*int64(tagTurn/time.Second), 0))
 	}
 	consider(c.certs.Due())
+	consider(c.upgrader.due)
 	consider(c.detect.Due())
 	consider(c.uplink.Due())
 	return next
@@ -472,6 +476,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	}
 	c.releaseClaims()
 	c.snapshots.reportSchedules(c.opt.Standalone)
+	c.upgrader.advance(now, fx)
 	c.saveCounts(fx)
 	c.written(fx)
 	c.Children.Flush(now, fx)

@@ -19,6 +19,7 @@ func Records() map[string]func() any {
 		keySeq:                 func() any { return new(uint64) },
 		prefixPlace:            func() any { return new(placement) },
 		keyGrants:              func() any { return new([]wire.Granted) },
+		keySiteUpgrade:         func() any { return new(orderRecord) },
 		prefixGroup:            func() any { return new(group) },
 		prefixWorker:           func() any { return &workerRecord{worker: new(worker)} },
 		volumes.Prefix:         volumes.Record,

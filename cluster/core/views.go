@@ -22,6 +22,7 @@ type views struct {
 	overrides *autonomy.Overrides
 	rebuild   *autonomy.Rebuild
 	grants    *grants
+	upgrader  *upgrader
 }
 
 // Workers lists the site's workers by name.
@@ -352,7 +353,7 @@ func (vs *views) Aggregate() wire.ClusterReport {
 	}
 	r.Instances = len(vs.places)
 	r.Services, r.Ingress, r.Arrivals = vs.foldQoS(), vs.foldIngress(), vs.foldArrivals()
-	r.Grants = vs.grants.names()
+	r.Grants, r.Upgrade = vs.grants.names(), vs.upgrader.shown()
 	return r
 }
 

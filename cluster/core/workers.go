@@ -6,7 +6,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/trust"
 	"skerry.dev/skerry/decide/members"
-	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -115,48 +114,4 @@ func (c *Core) cordonWorker(now time.Time, m CordonWorker, fx *wire.Effects) {
 	c.saveWorker(w, fx)
 	c.seeWorker(w)
 	c.freed()
-}
-
-// UpgradeWorker has a worker's agent go over to another program. Whether that does is the worker's to see; it tells in its facts.
-type UpgradeWorker struct {
-	Name string
-	view.UpgradeRequest
-}
-
-// maxWindow is the longest trial of a program.
-const maxWindow = time.Hour
-
-func (c *Core) upgradeWorker(now time.Time, msg UpgradeWorker, fx *wire.Effects) {
-	w := c.workers[msg.Name]
-	switch window, steady := time.Duration(msg.Window), time.Duration(msg.Steady); {
-	case w == nil:
-		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", msg.Name).WithHint("`skerry get workers` lists them")
-		return
-	case w.Carrier != "":
-		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's",
-			msg.Name).WithHint("replace its program on the device")
-		return
-	case msg.Image == "":
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "an image with the new program is missing")
-		return
-	case window < 0 || window > maxWindow:
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "a trial of %s is out of range; up to %s are allowed", window, maxWindow)
-		return
-	case steady < 0 || steady > maxWindow || window > 0 && steady > window:
-		fx.Err = skerry.Errorf(skerry.CodeInvalid, "the new program cannot be required to work for %s within %s", steady, window)
-		return
-	}
-	o := wire.AgentOrder{Seq: 1, Image: msg.Image, Window: msg.Window, Steady: msg.Steady}
-	if w.Agent != nil {
-		o.Seq = w.Agent.Seq + 1
-	}
-	if w.Facts != nil && w.Facts.Agent != nil { // it may know of more than this store, which was restored from a backup
-		o.Seq = max(o.Seq, w.Facts.Agent.Order+1)
-	}
-	if fx.Err = c.Children.Put(msg.Name, wire.AgentKey, c.codec.Marshal(&o)); fx.Err != nil {
-		return
-	}
-	w.Agent = &o
-	c.saveWorker(w, fx)
-	c.siteEvent(fx, now, wire.EventNormal, "Upgrading", "worker "+msg.Name+" is upgraded to "+msg.Image, msg.Name)
 }

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/vault"
+	"skerry.dev/skerry/wire"
 )
 
 // AdminPasswordFile is the file in the data directory that holds the first admin's password.
@@ -75,9 +77,24 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 	if s, ok := b.(rootUsers); ok {
 		s.ServeRootUsers(api.RootUsers(h))
 	}
+	if s, ok := b.(siteOrders); ok {
+		s.AuditOrders(func(order wire.SiteOrder, refused string) {
+			result := "ok"
+			if refused != "" {
+				result = string(skerry.CodeNotGranted)
+			}
+			people.Audit(ctx, auth.AuditRecord{User: api.RootUser(order.By), Address: "root", Operation: "upgrade-site", Object: order.Name,
+				Detail: order.Image, Result: result})
+		})
+	}
 	a.Server, err = api.NewServer(h, c.Listen)
 	debug.FreeOSMemory() // hashing and describing the interface took much that nothing needs again
 	return a, err
+}
+
+// siteOrders is a site, which takes up orders of its root.
+type siteOrders interface {
+	AuditOrders(keep func(order wire.SiteOrder, refused string))
 }
 
 // rootUsers is a site, which answers users of its root.

@@ -57,6 +57,7 @@ func AssignedImages(desired DesiredSet, unmarshal func([]byte, any) error, have 
 		value, _ := desired.Get(key)
 		var a spec.Assignment
 		var o wire.AgentOrder
+		var site wire.SiteOrder
 		switch {
 		case strings.HasPrefix(key, wire.AssignmentKey("")) && unmarshal(value, &a) == nil:
 			for _, ref := range a.Spec.Images() {
@@ -67,6 +68,8 @@ func AssignedImages(desired DesiredSet, unmarshal func([]byte, any) error, have 
 			}
 		case key == wire.AgentKey && unmarshal(value, &o) == nil:
 			add(o.Image, "")
+		case key == wire.SiteUpgradeKey && unmarshal(value, &site) == nil:
+			add(site.Image, "")
 		}
 	}
 	return p

@@ -25,27 +25,9 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
-	"skerry.dev/skerry/decide/reconcile"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
-
-// Options set up a core.
-type Options struct {
-	Incarnation skerry.Incarnation
-	// Epoch grows with each incarnation; with a counter below it, it makes the first part of every fencing token.
-	Epoch uint64
-	// Seed must differ at each start of a process.
-	Seed [16]byte
-	// LostAfter is how long a cluster may be out of touch before its instances are started elsewhere. 0 means
-	// DefaultLostAfter, less than 0 never: a site lives on without the root.
-	LostAfter time.Duration
-	// Amendments is one of AmendmentsLocal (the default), AmendmentsAll and AmendmentsNone.
-	Amendments string
-	// SealKey seals what is given to sites, and must outlive the store. nil: nothing is sealed, and no orphan can be adopted.
-	SealKey []byte
-	Sets    reconcile.Options
-}
 
 // Core is the root as a state machine. Apps and Children are exported because its server looks into them
 // (archtest TestServersReadParts), and because the simulator looks into them and damages them. Only messages change them in production.
@@ -66,6 +48,7 @@ type Core struct {
 	suspects  *suspects
 	away      presences
 	labels    *labels
+	upgrades  *upgrades
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
 }
 
@@ -90,6 +73,12 @@ func New(opt Options) *Core {
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
 	c.labels = newLabels(c.Apps, c.Children, c.fed.Federation)
+	c.upgrades = newUpgrades(c.Children, c.labels, func(site string) (*wire.ClusterReport, time.Time) {
+		if r := c.reports[site]; r != nil {
+			return &r.report, r.since
+		}
+		return nil, time.Time{}
+	})
 	c.relations.gateways = newGateways(opt.Seed[:])
 	c.fed.SetWays(c.relations.gateways.decide)
 	return c
@@ -114,6 +103,9 @@ func (c *Core) Load(key string, value []byte) error {
 	}
 	if site, ok := strings.CutPrefix(key, prefixLabels); ok {
 		return c.labels.load(site, value)
+	}
+	if name, ok := strings.CutPrefix(key, prefixUpgrade); ok {
+		return c.upgrades.load(name, value)
 	}
 	if site, ok := strings.CutPrefix(key, prefixAway); ok {
 		return c.away.load(site, value)
@@ -151,6 +143,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	loadGateways(c)
 	c.loadFailover(now)
 	c.reviewSets()
+	c.upgrades.start(now)
 	c.reviewClaims()
 	c.reviewFailover(now, &fx)
 	c.settle(now, &fx) // with what was in touch when the root ended: sites come back in a moment, and updates go on
@@ -225,7 +218,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 	case SetPlugins:
 		setPlugins(c, m)
 	default:
-		if cordonMessage(c, now, msg, &fx) {
+		if cordonMessage(c, now, msg, &fx) || c.upgrades.message(now, msg, &fx) {
 			break
 		}
 		if c.labels.message(msg, &fx) {
@@ -273,6 +266,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.nextRescue())
 	consider(c.suspects.slowDue)
 	consider(c.suspects.cordons.due)
+	consider(c.upgrades.due)
 	if len(c.suspects.books) > 0 {
 		consider(c.suspects.due)
 	}
@@ -561,6 +555,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	delete(c.reports, name)
 	c.suspects.cordons.forget(name, fx)
 	c.labels.forget(name, fx)
+	c.upgrades.forget(now, name, fx)
 	c.suspects.forgetBook(name, fx)
 	c.away.forget(name, fx)
 	c.Apps.Arrivals(now, name, nil)
@@ -600,5 +595,6 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 	publishGateways(c, now, fx)
 	c.publishNetworks(now, fx)
 	c.publishRelations(now, fx)
+	c.upgrades.advance(now, fx)
 	c.Children.Flush(now, fx)
 }

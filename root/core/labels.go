@@ -94,7 +94,7 @@ func (l *labels) message(msg any, fx *wire.Effects) bool {
 // changed gives the labels that a site has after a change, or the reason to refuse it.
 func (l *labels) changed(change *LabelCluster) (map[string]string, error) {
 	if l.children.Get(change.Name) == nil {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", change.Name).WithHint("`skerry get clusters` lists them")
+		return nil, noCluster(change.Name)
 	}
 	next := map[string]string{}
 	maps.Copy(next, l.of[change.Name])
@@ -150,4 +150,8 @@ func (l *labels) misses(place *spec.Placement) (text, hint string) {
 	pairs := spec.LabelText(place.ClusterLabels)
 	return "no cluster that may run it has the labels " + pairs, "`skerry get clusters --show-labels` lists them; " +
 		"`skerry label cluster NAME " + strings.ReplaceAll(pairs, ",", " ") + "` sets them"
+}
+
+func noCluster(name string) *skerry.Error {
+	return skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
 }

@@ -32,6 +32,9 @@ func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Eff
 		c.suspects.replays(now, name, fx)
 		return members.IgnoredOld
 	}
+	if counts.Upgrade != nil {
+		counts.Upgrade.Bound()
+	}
 	grew := old == nil || total(counts) > total(old.report)
 	c.reports[name] = &siteReport{report: counts, at: now, since: since, numbers: *numbers}
 	c.fed.SetReport(name, &counts)

@@ -178,10 +178,6 @@ func (trust *suspects) forgetBook(site string, fx *wire.Effects) {
 	trust.rankSite(site)
 }
 
-func noCluster(name string) *skerry.Error {
-	return skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
-}
-
 func (trust *suspects) trustCluster(now time.Time, m TrustCluster, fx *wire.Effects) {
 	if trust.children.Get(m.Name) == nil {
 		fx.Err = noCluster(m.Name)

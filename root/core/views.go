@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 )
@@ -123,4 +124,34 @@ func (c *Views) drainView(site string) *view.ClusterDrain {
 	}
 	shown.Done = k.Told && shown.Left == 0 && shown.Ending == 0 // something may have started there late
 	return shown
+}
+
+// ImageUses lists what images are used for: by applications, and by upgrades that have not ended.
+func (c *Views) ImageUses() apps.ImageUses {
+	uses := c.Apps.ImageUses()
+	for _, name := range slices.Sorted(maps.Keys(c.upgrades.all)) {
+		if upgrade := c.upgrades.all[name]; !upgrade.State.Ended() {
+			use := uses.Of(upgrade.Digest)
+			use.UsedBy = append(use.UsedBy, "upgrade/"+name)
+		}
+	}
+	return uses
+}
+
+// Upgrades lists the upgrades of clusters by name.
+func (c *Views) Upgrades() []view.Upgrade {
+	out := []view.Upgrade{}
+	for _, name := range slices.Sorted(maps.Keys(c.upgrades.all)) {
+		out = append(out, cloneUpgrade(c.upgrades.all[name]))
+	}
+	return out
+}
+
+// Upgrade shows one of them.
+func (c *Views) Upgrade(name string) (view.Upgrade, error) {
+	upgrade, err := c.upgrades.find(name)
+	if err != nil {
+		return view.Upgrade{}, err
+	}
+	return cloneUpgrade(upgrade), nil
 }
