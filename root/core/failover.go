@@ -58,20 +58,7 @@ const (
 
 // failsOver reports whether an instance is given to another site when its own is lost.
 func (c *Core) failsOver(i *apps.Instance) bool {
-	return c.opt.LostAfter > 0 && i.Target == "" && !i.Spec.KeepsData() && c.elsewhere(i)
-}
-
-// elsewhere reports whether an instance may run at another site than the one that has it. A site that its manifest lists may still join.
-func (c *Core) elsewhere(i *apps.Instance) bool {
-	place := &i.Spec.Placement
-	switch {
-	case place.Cluster != "":
-		return false
-	case len(place.ClusterLabels) > 0:
-		return slices.ContainsFunc(c.Children.Names(), func(site string) bool { return site != i.Holder && c.Apps.Allows(i.Spec, site) })
-	default:
-		return len(place.Clusters) == 0 || slices.ContainsFunc(place.Clusters, func(site string) bool { return site != i.Holder })
-	}
+	return c.opt.LostAfter > 0 && i.Target == "" && !i.Spec.KeepsData() && c.labels.elsewhere(i)
 }
 
 // reviewFailover tells sites which of their instances fail over, where that has changed. What could go nowhere from a lost site may now.

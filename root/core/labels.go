@@ -155,3 +155,16 @@ func (l *labels) misses(place *spec.Placement) (text, hint string) {
 func noCluster(name string) *skerry.Error {
 	return skerry.Errorf(skerry.CodeNotFound, "there is no cluster %q", name).WithHint("`skerry get clusters` lists them")
 }
+
+// elsewhere reports whether an instance may run at another site than the one that has it. A site that its manifest lists may still join.
+func (l *labels) elsewhere(i *apps.Instance) bool {
+	place := &i.Spec.Placement
+	switch {
+	case place.Cluster != "":
+		return false
+	case len(place.ClusterLabels) > 0:
+		return slices.ContainsFunc(l.children.Names(), func(site string) bool { return site != i.Holder && l.apps.Allows(i.Spec, site) })
+	default:
+		return len(place.Clusters) == 0 || slices.ContainsFunc(place.Clusters, func(site string) bool { return site != i.Holder })
+	}
+}
