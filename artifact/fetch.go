@@ -102,7 +102,8 @@ func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Sourc
 
 // underWay joins a flight that is under way; done without one means that the blob is here. The store is locked; where the blob may be
 // damaged it is not for a while.
-func underWay(store *Store, ref imageref.Ref, name string, desc ocispec.Descriptor, sources []*Source) (joined *flight, done bool, err error) {
+func underWay(store *Store, ref imageref.Ref, name string, desc ocispec.Descriptor, sources []*Source) (joined *flight,
+	done bool, err error) {
 	if store.closed {
 		return nil, false, errors.New("the image store is closed")
 	}

@@ -19,8 +19,8 @@ func federationCommand() *cobra.Command {
 	var saved report.Saved
 	cmd := &cobra.Command{
 		Use: "federation", Short: "Measure a root with many clusters", Args: cobra.NoArgs,
-		Long: `Measure a root with the links of many clusters: its API, memory, start, placements and changes per second, by the number of clusters.
-The root runs as installed. Another process holds the clusters' ends of the links, with the code that clusters have for them, but runs no
+		Long: `Measure a root with the links of many clusters: its API, memory, start, placements and changes per second, by the number of
+clusters. The root runs as installed. Another process holds the clusters' ends of the links, with the code that clusters have for them, but runs no
 sites. It needs neither root privileges nor network, and leaves nothing behind.
 
 --quick takes some minutes; --full measures each size for longer. --svg DIR and --png DIR write plots.`,
@@ -60,7 +60,7 @@ func (o *FederationOptions) check() error {
 	case len(o.Clusters) == 0 || o.Clusters[0] < 1 || o.Clusters[len(o.Clusters)-1] > 5000:
 		return skerry.Errorf(skerry.CodeInvalid, "--clusters: numbers from 1 to 5000 are needed")
 	case !slices.IsSorted(o.Clusters) || len(slices.Compact(slices.Clone(o.Clusters))) != len(o.Clusters):
-		return skerry.Errorf(skerry.CodeInvalid, "--clusters: each number must be larger than the one before, because one root grows")
+		return skerry.Errorf(skerry.CodeInvalid, "--clusters: each number must be larger than the one before: one root grows")
 	case o.Instances < 1 || o.Instances > 5000 || o.Instances%(benchServices*benchReplicas) != 0:
 		return skerry.Errorf(skerry.CodeInvalid, "--instances %d is no multiple of %d from %[2]d to 5000", o.Instances,
 			benchServices*benchReplicas)

@@ -85,19 +85,19 @@ func (f *fleetOfSites) held() (n int) {
 }
 
 func (f *fleetOfSites) join(name, token string) {
-	s, err := openLinkedSite(f.ctx, filepath.Join(f.dir, name), name, token, f.root)
+	site, err := openLinkedSite(f.ctx, filepath.Join(f.dir, name), name, token, f.root)
 	<-f.places
 	if err != nil {
 		f.say("%s: %v", name, err)
 		return
 	}
 	f.mu.Lock()
-	f.sites = append(f.sites, s)
+	f.sites = append(f.sites, site)
 	at := len(f.sites)
 	f.mu.Unlock()
 	f.say("%s %s", siteJoined, name)
-	f.wg.Go(func() { s.keep(f.ctx, siteReportEvery*time.Duration(at%100)/100) })
-	s.link.Run(f.ctx)
+	f.wg.Go(func() { site.keep(f.ctx, siteReportEvery*time.Duration(at%100)/100) })
+	site.link.Run(f.ctx)
 }
 
 // linkedSite is one cluster as its root sees it.
@@ -166,10 +166,10 @@ func (s *linkedSite) change(change func() []wire.Message) {
 }
 
 // frame takes what the root wants: first that each new instance has its place, then that it runs.
-func (s *linkedSite) frame(m wire.Message) {
+func (s *linkedSite) frame(msg wire.Message) {
 	var fresh []*spec.Assignment
 	s.change(func() []wire.Message {
-		changed, deleted, replies := s.up.Frame(time.Now(), m)
+		changed, deleted, replies := s.up.Frame(time.Now(), msg)
 		for _, key := range deleted {
 			s.up.Observed.Delete(key)
 		}
