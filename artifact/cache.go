@@ -142,8 +142,8 @@ func (k *Cache) describingLocked(tops map[imageref.Ref][]digest.Digest) map[dige
 	return out
 }
 
-// usedNow gives what something runs from, if room has to be made for so many bytes: whoever knows looks at all that runs, and the core waits
-// meanwhile. The lock must not be held.
+// usedNow gives what something runs from, if room has to be made for so many bytes: whoever knows looks at all that runs, and
+// the core waits meanwhile. The lock must not be held.
 func (c *Cache) usedNow(need int64) map[digest.Digest]bool {
 	c.s.mu.Lock()
 	list, fits := c.inUse, c.s.o.MaxCache <= 0 || c.fitsLocked(need)

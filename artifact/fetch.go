@@ -68,16 +68,16 @@ func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Sourc
 	}
 	name := desc.Digest.Encoded() + "-" + proofName(ref)
 	s.mu.Lock()
-	f, done, err := s.underWayLocked(ref, name, desc, sources)
+	joined, done, err := underWay(s, ref, name, desc, sources)
 	s.mu.Unlock()
 	if done || err != nil {
-		return f, err
+		return joined, err
 	}
 	used := s.Cache.usedNow(desc.Size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f, done, err := s.underWayLocked(ref, name, desc, sources); done || err != nil {
-		return f, err
+	if joined, done, err = underWay(s, ref, name, desc, sources); done || err != nil {
+		return joined, err
 	}
 	if err := s.Cache.makeRoomLocked(desc.Size, used); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Sourc
 		return nil, diskError(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f = &flight{desc: desc, name: name, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
+	f := &flight{desc: desc, name: name, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
 	s.flights[name] = f
 	s.running.Go(func() {
 		err := s.fly(ctx, f, ref, sources)
@@ -100,32 +100,33 @@ func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Sourc
 	return f, nil
 }
 
-// underWayLocked joins a flight that is under way; done without one means that the blob is here. It lets go of the lock for a while where
-// the blob may be damaged.
-func (s *Store) underWayLocked(ref imageref.Ref, name string, desc ocispec.Descriptor, sources []*Source) (f *flight, done bool, err error) {
-	if s.closed {
+// underWay joins a flight that is under way; done without one means that the blob is here. The store is locked; where the blob may be
+// damaged it is not for a while.
+func underWay(store *Store, ref imageref.Ref, name string, desc ocispec.Descriptor, sources []*Source) (joined *flight,
+	done bool, err error) {
+	if store.closed {
 		return nil, false, errors.New("the image store is closed")
 	}
-	if n, ok := s.proofs.fetched(ref, desc.Digest, sources); ok {
+	if n, ok := store.proofs.fetched(ref, desc.Digest, sources); ok {
 		if n == desc.Size {
 			return nil, true, nil
 		}
-		s.mu.Unlock()
-		_, err := intact(context.Background(), s, desc.Digest)
-		s.mu.Lock()
+		store.mu.Unlock()
+		_, err := intact(context.Background(), store, desc.Digest)
+		store.mu.Lock()
 		if !errors.Is(err, ErrDamaged) {
 			return nil, false, fmt.Errorf("%s: %w: it has %d bytes and its manifest says %d", desc.Digest, ErrInvalid, n, desc.Size)
 		}
 	}
-	f = s.flights[name]
-	if f == nil {
+	if joined = store.flights[name]; joined == nil {
 		return nil, false, nil
 	}
-	if f.desc.Size != desc.Size {
-		return nil, false, fmt.Errorf("%s: %w: two manifests say that it has %d and %d bytes", desc.Digest, ErrInvalid, f.desc.Size, desc.Size)
+	if joined.desc.Size != desc.Size {
+		return nil, false, fmt.Errorf("%s: %w: two manifests say that it has %d and %d bytes", desc.Digest, ErrInvalid, joined.desc.Size,
+			desc.Size)
 	}
-	f.waiters++
-	return f, true, nil
+	joined.waiters++
+	return joined, true, nil
 }
 
 // leave is the counterpart of join.

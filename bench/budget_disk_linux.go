@@ -47,13 +47,13 @@ func (b *budgeter) disk(ctx context.Context) error {
 	}
 	tiers := []*wear{{tier: "agent", pids: agents}, {tier: "control", pids: []int{b.s.control.Process.Pid}}}
 	for _, w := range tiers {
-		s, err := countSyncs(w.pids)
+		counted, err := countSyncs(w.pids)
 		if err != nil {
 			b.r.Find("", w.tier+".syncs", "").Skip, b.r.Find("", w.tier+".syncs.hourly", "").Skip = err.Error(), err.Error()
 			continue
 		}
-		w.syncs = s
-		defer s.close()
+		w.syncs = counted
+		defer counted.close()
 	}
 	window, deployments := time.Minute, 5
 	if b.o.Full {

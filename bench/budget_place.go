@@ -46,6 +46,7 @@ func placementBudgets(ctx context.Context, r *report.Report, opt ScheduleOptions
 		"network, store and trilateration not in it",
 		each, workers, 100*share(placed, asked))
 	late.About = "p99 of the same decisions in each round"
-	rate.About = "rom or ldp, whichever is slower in a round; one core, decided and written into the index, not into the store"
+	rate.About = "rom or ldp, whichever is slower in a round; one core, decided and written into the index; " +
+		"with store and links it is placements of bench federation"
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 // Command gives `skerry bench`.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure what Skerry costs on this machine"}
-	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), federationCommand(), controlCommand(), sitesCommand(), wireguardCommand(), publishedCommand())
+	cmd.AddCommand(budgetCommand(), scheduleCommand(), networkCommand(), federationCommand(), publishedCommand(), controlCommand(),
+		sitesCommand(), wireguardCommand())
 	return cmd
 }
 

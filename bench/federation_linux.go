@@ -43,34 +43,34 @@ type federated struct {
 // apiUsers share the requests, because one user has 100 a second and one address 200.
 const apiUsers = 8
 
-func openFederated(ctx context.Context, program string) (f *federated, err error) {
-	f = &federated{program: program}
+func openFederated(ctx context.Context, program string) (fed *federated, err error) {
+	fed = &federated{program: program}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.tail(), f.close())
+			err = errors.Join(err, fed.tail(), fed.close())
 		}
 	}()
-	if f.dir, err = os.MkdirTemp("", "skerry-bench-"); err != nil {
-		return f, err
+	if fed.dir, err = os.MkdirTemp("", "skerry-bench-"); err != nil {
+		return fed, err
 	}
-	if f.log, err = os.Create(filepath.Join(f.dir, "log")); err != nil {
-		return f, err
+	if fed.log, err = os.Create(filepath.Join(fed.dir, "log")); err != nil {
+		return fed, err
 	}
-	for _, addr := range []*string{&f.link, &f.api} {
+	for _, addr := range []*string{&fed.link, &fed.api} {
 		if *addr, err = freeAddress(); err != nil {
-			return f, err
+			return fed, err
 		}
 	}
-	if err = f.startRoot(ctx); err != nil {
-		return f, err
+	if err = fed.startRoot(ctx); err != nil {
+		return fed, err
 	}
-	if err = f.logins(ctx); err != nil {
-		return f, err
+	if err = fed.logins(ctx); err != nil {
+		return fed, err
 	}
-	if err = f.image(ctx); err != nil {
-		return f, err
+	if err = fed.image(ctx); err != nil {
+		return fed, err
 	}
-	return f, f.startSites()
+	return fed, fed.startSites()
 }
 
 // freeAddress is one of this machine that nobody listens on.
@@ -165,7 +165,8 @@ func (f *federated) image(ctx context.Context) error {
 	}
 	defer st.Close()
 	tag := "skerry.local/" + benchImage
-	if _, err := st.Build(ctx, artifact.BuildOptions{Source: root, Tag: tag, Platform: artifact.HostPlatform(), Entrypoint: []string{"/none"}}); err != nil {
+	build := artifact.BuildOptions{Source: root, Tag: tag, Platform: artifact.HostPlatform(), Entrypoint: []string{"/none"}}
+	if _, err := st.Build(ctx, build); err != nil {
 		return err
 	}
 	_, err = st.Push(ctx, tag, tag, &artifact.Source{BaseURL: "https://" + f.api, Transport: f.admin.Transport()}, nil)
@@ -249,8 +250,8 @@ func benchService(n int) skerry.ServiceKey { return skerry.ServiceKey{App: bench
 func benchManifest(key skerry.AppKey, services, replicas int, text string) []byte {
 	var list []string
 	for n := range services {
-		list = append(list, fmt.Sprintf(`{"name":"s%d","image":%q,"replicas":%d,"env":{"TEXT":%q},"resources":{"cpu":"10m","memory":"16Mi"},`+
-			`"ports":[{"name":"http","port":8080}]}`, n, benchImage, replicas, text))
+		list = append(list, fmt.Sprintf(`{"name":"s%d","image":%q,"replicas":%d,"env":{"TEXT":%q},`+
+			`"resources":{"cpu":"10m","memory":"16Mi"},"ports":[{"name":"http","port":8080}]}`, n, benchImage, replicas, text))
 	}
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Application","metadata":{"name":%q,"namespace":%q},"spec":{"services":[%s]}}`,
 		spec.APIVersion, key.Name, key.Namespace, strings.Join(list, ","))

@@ -33,39 +33,40 @@ func (o *FederationOptions) group() string {
 }
 
 // Federation measures a real root with the real links of more and more clusters.
-func Federation(ctx context.Context, o FederationOptions) (r *report.Report, err error) {
-	r = report.New("federation", "A root with many clusters", o.words())
-	if err := o.Quiet.Begin(ctx); err != nil {
+func Federation(ctx context.Context, opt FederationOptions) (out *report.Report, err error) {
+	out = report.New("federation", "A root with many clusters", opt.words())
+	if err := opt.Quiet.Begin(ctx); err != nil {
 		return nil, err
 	}
-	o.Say("starting a root")
-	f, err := openFederated(ctx, o.Program)
+	opt.Say("starting a root")
+	fed, err := openFederated(ctx, opt.Program)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	for n, clusters := range o.Clusters {
-		x := &federation1{f: f, r: r, o: &o, place: sizeName(clusters), last: n == len(o.Clusters)-1}
-		o.Say("%s, %d instances", sizeName(clusters), clusters*o.Instances)
+	defer func() { err = errors.Join(err, fed.close()) }()
+	for n, clusters := range opt.Clusters {
+		x := &federation1{f: fed, r: out, o: &opt, place: sizeName(clusters), last: n == len(opt.Clusters)-1}
+		opt.Say("%s, %d instances", sizeName(clusters), clusters*opt.Instances)
 		// It is one root that grows, so that nothing of a round can be measured again.
 		if err := x.measure(ctx, clusters); err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", sizeName(clusters), err), f.tail())
+			return nil, errors.Join(fmt.Errorf("%s: %w", sizeName(clusters), err), fed.tail())
 		}
-		if by, err := o.Quiet.Round(ctx); err != nil {
+		if by, err := opt.Quiet.Round(ctx); err != nil {
 			return nil, err
 		} else if by != "" {
-			r.Disturbed = append(r.Disturbed, report.Mark{Round: r.Rounds + 1, By: by})
+			out.Disturbed = append(out.Disturbed, report.Mark{Round: out.Rounds + 1, By: by})
 		}
-		r.Rounds++
-		if err := r.Keep(o.Measuring); err != nil {
+		out.Rounds++
+		if err := out.Keep(opt.Measuring); err != nil {
 			return nil, err
 		}
 	}
-	r.Note("The clusters' ends of the links are in one other process: identities, links, sets and reports by the code of clusters. " +
+	out.Note("The clusters' ends of the links are in one other process: identities, links, sets and reports by the code of clusters. " +
 		"What a cluster does at its site is left out.")
-	r.Note("The root runs as installed, with its store on a disk. Requests come through HTTPS, those of %d users from as many addresses.", apiUsers)
-	r.Finish(ctx, o.Measuring)
-	return r, nil
+	out.Note("The root runs as installed, with its store on a disk. Requests come through HTTPS, those of %d users from as many addresses.",
+		apiUsers)
+	out.Finish(ctx, opt.Measuring)
+	return out, nil
 }
 
 func sizeName(clusters int) string {
@@ -132,7 +133,8 @@ func (x *federation1) measure(ctx context.Context, clusters int) error {
 	}
 	placed := float64((x.f.apps - before) * benchServices * benchReplicas)
 	x.add(placed/time.Since(begin).Seconds(), "placements", "1/s", report.Higher, 0,
-		fmt.Sprintf("instances of applications, %d sent at a time, until the root shows all as ready; store, links and TLS are in it", apiUsers))
+		fmt.Sprintf("instances of applications, %d sent at a time, until the root shows all as ready; store, links and TLS are in it",
+			apiUsers))
 	for _, step := range []func(context.Context) error{x.rest, x.requests, x.changes, x.restart} {
 		if err := step(ctx); err != nil {
 			return err
@@ -326,7 +328,8 @@ func (x *federation1) changes(ctx context.Context) error {
 		return err
 	}
 	x.add(float64(len(took))/seconds, "changes", "1/s", report.Higher, 0.97*float64(x.o.Rate), fmt.Sprintf(
-		"a service of %d instances is scaled by one; %d a second are asked for, at most %d at a time", benchReplicas, x.o.Rate, changesAtOnce))
+		"a service of %d instances is scaled by one; %d a second are asked for, at most %d at a time", benchReplicas, x.o.Rate,
+		changesAtOnce))
 	x.times(took, "a change", 0, "until it is accepted")
 	x.times(gets, "get an instance beside changes", 50, "")
 	return x.scaledBack(context.WithoutCancel(ctx), min(x.f.apps, len(took)))
@@ -343,7 +346,8 @@ func (x *federation1) scaledBack(ctx context.Context, applications int) error {
 	if err := x.f.settled(ctx); err != nil {
 		return err
 	}
-	x.add(time.Since(begin).Seconds(), "settled after that", "s", report.Lower, 0, "all are scaled back, and the clusters have told of it")
+	x.add(time.Since(begin).Seconds(), "settled after that", "s", report.Lower, 0,
+		"all are scaled back, and the clusters have told of it")
 	return nil
 }
 
@@ -354,13 +358,15 @@ func (x *federation1) restart(ctx context.Context) error {
 	if err := x.f.startRoot(ctx); err != nil {
 		return err
 	}
-	x.add(time.Since(begin).Seconds(), "start", "s", report.Lower, 10, "from the start of the process until a request of its API is answered")
+	x.add(time.Since(begin).Seconds(), "start", "s", report.Lower, 10,
+		"from the start of the process until a request of its API is answered")
 	if err := x.f.connected(ctx); err != nil {
 		return err
 	}
 	if err := x.f.settled(ctx); err != nil {
 		return err
 	}
-	x.add(time.Since(begin).Seconds(), "all are back", "s", report.Lower, 0, "until all clusters are connected and have told what they have")
+	x.add(time.Since(begin).Seconds(), "all are back", "s", report.Lower, 0,
+		"until all clusters are connected and have told what they have")
 	return nil
 }

@@ -40,15 +40,15 @@ func runSites(ctx context.Context, dir, root string, in io.Reader, out io.Writer
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	f := &fleetOfSites{ctx: ctx, dir: dir, root: root, out: out, places: make(chan struct{}, 8), wg: &running}
+	fleet := &fleetOfSites{ctx: ctx, dir: dir, root: root, out: out, places: make(chan struct{}, 8), wg: &running}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		switch words := strings.Fields(lines.Text()); {
 		case len(words) == 3 && words[0] == siteJoin:
-			f.places <- struct{}{}
-			running.Go(func() { f.join(words[1], words[2]) })
+			fleet.places <- struct{}{}
+			running.Go(func() { fleet.join(words[1], words[2]) })
 		case len(words) == 1 && words[0] == siteCount:
-			f.say("%s %d", siteHeld, f.held())
+			fleet.say("%s %d", siteHeld, fleet.held())
 		default:
 			return fmt.Errorf("sites: cannot do %q", lines.Text())
 		}
@@ -85,19 +85,19 @@ func (f *fleetOfSites) held() (n int) {
 }
 
 func (f *fleetOfSites) join(name, token string) {
-	s, err := openLinkedSite(f.ctx, filepath.Join(f.dir, name), name, token, f.root)
+	site, err := openLinkedSite(f.ctx, filepath.Join(f.dir, name), name, token, f.root)
 	<-f.places
 	if err != nil {
 		f.say("%s: %v", name, err)
 		return
 	}
 	f.mu.Lock()
-	f.sites = append(f.sites, s)
+	f.sites = append(f.sites, site)
 	at := len(f.sites)
 	f.mu.Unlock()
 	f.say("%s %s", siteJoined, name)
-	f.wg.Go(func() { s.keep(f.ctx, siteReportEvery*time.Duration(at%100)/100) })
-	s.link.Run(f.ctx)
+	f.wg.Go(func() { site.keep(f.ctx, siteReportEvery*time.Duration(at%100)/100) })
+	site.link.Run(f.ctx)
 }
 
 // linkedSite is one cluster as its root sees it.
@@ -125,21 +125,21 @@ func openLinkedSite(ctx context.Context, dir, name, token, root string) (*linked
 	if err != nil {
 		return nil, err
 	}
-	s := &linkedSite{up: members.NewParent(skerry.Incarnation(name), reconcile.Options{}), codec: wire.New(), free: siteWorkers()}
-	s.link, err = tier.NewUp(tier.UpConfig{Member: member, Addrs: func() []string { return []string{root} }, Boot: name, Machine: name,
+	site := &linkedSite{up: members.NewParent(skerry.Incarnation(name), reconcile.Options{}), codec: wire.New(), free: siteWorkers()}
+	site.link, err = tier.NewUp(tier.UpConfig{Member: member, Addrs: func() []string { return []string{root} }, Boot: name, Machine: name,
 		Version: "bench", Site: own, Log: slog.New(slog.DiscardHandler),
 		Sets: func() []wire.SetAck {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.up.Hello()
+			site.mu.Lock()
+			defer site.mu.Unlock()
+			return site.up.Hello()
 		},
 		Up: func(w *wire.Welcome) {
-			s.change(func() []wire.Message { s.up.Up(time.Now(), w); return []wire.Message{s.reportLocked()} })
+			site.change(func() []wire.Message { site.up.Up(time.Now(), w); return []wire.Message{site.reportLocked()} })
 		},
-		Frame: s.frame,
-		Down:  func(time.Duration) { s.change(func() []wire.Message { s.up.Down(time.Now()); return nil }) },
+		Frame: site.frame,
+		Down:  func(time.Duration) { site.change(func() []wire.Message { site.up.Down(time.Now()); return nil }) },
 	})
-	return s, err
+	return site, err
 }
 
 // siteWorkers are ten machines with room for some hundred instances each.
@@ -166,10 +166,10 @@ func (s *linkedSite) change(change func() []wire.Message) {
 }
 
 // frame takes what the root wants: first that each new instance has its place, then that it runs.
-func (s *linkedSite) frame(m wire.Message) {
+func (s *linkedSite) frame(msg wire.Message) {
 	var fresh []*spec.Assignment
 	s.change(func() []wire.Message {
-		changed, deleted, replies := s.up.Frame(time.Now(), m)
+		changed, deleted, replies := s.up.Frame(time.Now(), msg)
 		for _, key := range deleted {
 			s.up.Observed.Delete(key)
 		}

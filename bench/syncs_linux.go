@@ -20,28 +20,28 @@ type syncs struct{ files []int }
 const tracing = "/sys/kernel/tracing/events/syscalls"
 
 // countSyncs begins to count. It needs root, and a kernel with tracepoints of system calls.
-func countSyncs(pids []int) (s *syncs, err error) {
-	s = &syncs{}
+func countSyncs(pids []int) (counted *syncs, err error) {
+	counted = &syncs{}
 	defer func() {
 		if err != nil {
-			s.close()
+			counted.close()
 		}
 	}()
 	for _, name := range []string{"sys_enter_fsync", "sys_enter_fdatasync"} {
 		text, err := os.ReadFile(filepath.Join(tracing, name, "id"))
 		if err != nil {
-			return s, fmt.Errorf("the kernel does not count system calls here: %w", err)
+			return counted, fmt.Errorf("the kernel does not count system calls here: %w", err)
 		}
 		id, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 		if err != nil {
-			return s, fmt.Errorf("tracepoint %s: %w", name, err)
+			return counted, fmt.Errorf("tracepoint %s: %w", name, err)
 		}
 		attr := &unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id, Bits: unix.PerfBitInherit}
 		attr.Size = unix.PERF_ATTR_SIZE_VER5
 		for _, pid := range pids {
 			threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 			if err != nil {
-				return s, err
+				return counted, err
 			}
 			for _, t := range threads {
 				tid, _ := strconv.Atoi(t.Name())
@@ -50,13 +50,13 @@ func countSyncs(pids []int) (s *syncs, err error) {
 					continue // it has just ended
 				}
 				if err != nil {
-					return s, fmt.Errorf("count %s: %w", name, err)
+					return counted, fmt.Errorf("count %s: %w", name, err)
 				}
-				s.files = append(s.files, fd)
+				counted.files = append(counted.files, fd)
 			}
 		}
 	}
-	return s, nil
+	return counted, nil
 }
 
 // count is how many there were so far.

@@ -55,10 +55,12 @@ func TestReportsOfChanges(t *testing.T) {
 		report wire.WorkerReport
 		want   string
 	}{
-		{"one changes", wire.WorkerReport{Changes: true, Instances: map[skerry.InstanceID]wire.QoS{ids[1]: cpu(20)}}, "0.001/0.001 0.02/0.02 0.003/0.003 3"},
+		{"one changes", wire.WorkerReport{Changes: true, Instances: map[skerry.InstanceID]wire.QoS{ids[1]: cpu(20)}},
+			"0.001/0.001 0.02/0.02 0.003/0.003 3"},
 		{"nothing", wire.WorkerReport{Changes: true}, "0.001/0.001 0.02/0.02 0.003/0.003 3"},
 		{"one is gone", wire.WorkerReport{Changes: true, Gone: []skerry.InstanceID{ids[0]}}, "- 0.02/0.02 0.003/0.003 2"},
-		{"strangers come", wire.WorkerReport{Changes: true, Instances: map[skerry.InstanceID]wire.QoS{"x": cpu(1), "y": cpu(1)}}, "- 0.02/0.02 0.003/0.003 4"},
+		{"strangers come", wire.WorkerReport{Changes: true, Instances: map[skerry.InstanceID]wire.QoS{"x": cpu(1), "y": cpu(1)}},
+			"- 0.02/0.02 0.003/0.003 4"},
 		{"others", wire.WorkerReport{Changes: true, Instances: map[skerry.InstanceID]wire.QoS{"z": cpu(1)}}, "- 0.02/0.02 0.003/0.003 3"},
 		{"all", wire.WorkerReport{Instances: map[skerry.InstanceID]wire.QoS{ids[0]: cpu(5)}}, "0.005/0.005 - - 1"},
 	} {

@@ -48,8 +48,8 @@ func (l *link) exchange(t *testing.T) {
 	t.Fatal("they do not come to rest")
 }
 
-// TestNamesAndApart: the lists of all children and of those that are not connected follow what happens, and a list that somebody still reads
-// stays as it was.
+// TestNamesAndApart: the lists of all children and of those that are not connected follow what happens, and a list that
+// somebody still reads stays as it was.
 func TestNamesAndApart(t *testing.T) {
 	f, now := NewChildren("p", reconcile.Options{}), time.Unix(1000, 0)
 	check := func(after string, names, apart []string) {
