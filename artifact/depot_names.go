@@ -34,6 +34,9 @@ func (s *Store) naming(key string) func() {
 
 // putName writes a name. The caller changes it alone.
 func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
+	if err := d.leads(ctx); err != nil {
+		return err
+	}
 	out := depotName{name: n}
 	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
 	for desc := range d.s.under(repo, slices.Values([]digest.Digest{n.Digest})) {
@@ -43,6 +46,14 @@ func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
 	}
 	raw := mustJSON(out)
 	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
+}
+
+// deleteName takes a name away. The caller changes it alone.
+func (d *depot) deleteName(ctx context.Context, key string) error {
+	if err := d.leads(ctx); err != nil {
+		return err
+	}
+	return d.fail(d.Delete(ctx, d.nameObject(key)))
 }
 
 // doubt notes that a change of a name failed, which may lead to an image now.
@@ -121,7 +132,7 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() b
 	if !may() {
 		return nil
 	}
-	err := kept.fail(kept.Delete(ctx, kept.nameObject(key(ref))))
+	err := kept.deleteName(ctx, key(ref))
 	if err == nil {
 		err = store.removeName(ref)
 	}
@@ -142,7 +153,7 @@ func (d *depot) unname(ctx context.Context, key string, was name) error {
 	if again {
 		return nil
 	}
-	err := d.fail(d.Delete(ctx, d.nameObject(key)))
+	err := d.deleteName(ctx, key)
 	if err == nil {
 		d.sure(key)
 		return nil
@@ -195,7 +206,7 @@ func (d *depot) settleName(ctx context.Context, key string) error {
 	if err == nil && here {
 		err = d.putName(ctx, ref, n)
 	} else if err == nil {
-		err = d.fail(d.Delete(ctx, d.nameObject(key)))
+		err = d.deleteName(ctx, key)
 	}
 	if err == nil {
 		d.sure(key)
