@@ -21,8 +21,8 @@ func nameContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), nameTime)
 }
 
-// naming has a name changed by one at a time, until the function that it gives is called.
-func (s *Store) naming(key string) func() {
+// changing has a name changed by one at a time, until the function that it gives is called.
+func changing(s *Store, key string) func() {
 	h := uint32(2166136261)
 	for _, c := range []byte(key) {
 		h = (h ^ uint32(c)) * 16777619
@@ -89,12 +89,12 @@ func (d *depot) sure(key string) {
 func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err error) {
 	kept := store.depot
 	if !kept.own(ref) {
-		defer store.naming(key(ref))()
+		defer changing(store, key(ref))()
 		return store.putName(ref, to)
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer store.naming(key(ref))()
+	defer changing(store, key(ref))()
 	store.mu.Lock()
 	old, doubts := store.names[key(ref)], kept.doubts[key(ref)]
 	store.mu.Unlock()
@@ -117,7 +117,7 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() bool) error {
 	kept := store.depot
 	if !kept.own(ref) {
-		defer store.naming(key(ref))()
+		defer changing(store, key(ref))()
 		if !may() {
 			return nil
 		}
@@ -128,7 +128,7 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() b
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer store.naming(key(ref))()
+	defer changing(store, key(ref))()
 	if !may() {
 		return nil
 	}
@@ -145,7 +145,7 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() b
 }
 
 func (d *depot) unname(ctx context.Context, key string, was name) error {
-	defer d.s.naming(key)()
+	defer changing(d.s, key)()
 	s := d.s
 	s.mu.Lock()
 	_, again := s.names[key] // it was pushed meanwhile
@@ -193,7 +193,7 @@ func SettleDepot(ctx context.Context, s *Store) error {
 func (d *depot) settleName(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, nameTime)
 	defer cancel()
-	defer d.s.naming(key)()
+	defer changing(d.s, key)()
 	d.s.mu.Lock()
 	n, here := d.s.names[key]
 	here = here && d.s.Cache.own(key, n)

@@ -318,7 +318,7 @@ func (h *herald) Instances() []wire.Instance {
 
 // InstancePage gives a part of what Instances does, in the order of IDs, and whether there is more after it.
 func InstancePage(c *Core, page *apps.InstancePage) (out []wire.Instance, more bool) {
-	own := func(id skerry.InstanceID) bool { return c.places[id] == nil && c.groups[id] == nil }
+	local := func(id skerry.InstanceID) bool { return c.places[id] == nil && c.groups[id] == nil }
 	picked, more := page.Pick(func(yield func(skerry.InstanceID, skerry.ServiceKey) bool) {
 		for id, p := range c.places {
 			if !p.Refused && !yield(id, p.A.Service) {
@@ -326,7 +326,7 @@ func InstancePage(c *Core, page *apps.InstancePage) (out []wire.Instance, more b
 			}
 		}
 		for i := range c.Apps.Every {
-			if own(i.ID) && !yield(i.ID, i.Service) {
+			if local(i.ID) && !yield(i.ID, i.Service) {
 				return
 			}
 		}
