@@ -46,7 +46,7 @@ func (h *Handler) pass(id, rest string) *stream {
 }
 
 // instancePage gives the page of instances that a user may see. The core is asked for no more than it takes to fill it.
-func instancePage(ctx context.Context, h *Handler, part apps.InstancePage, token string, see *seer) (*pageAnswer[wire.Instance], error) {
+func instancePage(ctx context.Context, handler *Handler, part apps.InstancePage, token string, see *seer) (*pageAnswer[wire.Instance], error) {
 	const list = "/v1/instances"
 	if token != "" {
 		after, err := readPageToken(list, token)
@@ -57,7 +57,7 @@ func instancePage(ctx context.Context, h *Handler, part apps.InstancePage, token
 	}
 	limit, page := part.Limit, make([]wire.Instance, 0, min(part.Limit, pageSize))
 	for {
-		got, more, err := h.opt.Backend.InstancePage(ctx, part)
+		got, more, err := handler.opt.Backend.InstancePage(ctx, part)
 		if err != nil {
 			return nil, err
 		}

@@ -110,20 +110,20 @@ func (h *Handler) remove(ctx context.Context, repo imageref.Ref, identifier stri
 	for _, part := range parts {
 		order = append(order, repo.Pinned(part))
 	}
-	for at, n := range order {
+	for at, ref := range order {
 		may := func() bool {
 			now := h.Store.namesOf(repo)
 			if at < tags {
-				return now[n.Tag] == names[n.Tag]
+				return now[ref.Tag] == names[ref.Tag]
 			}
 			for k, sum := range now {
-				if sum == n.Digest && imageref.ValidTag(k) {
+				if sum == ref.Digest && imageref.ValidTag(k) {
 					return false
 				}
 			}
 			return true
 		}
-		if err := unpublish(ctx, h.Store, n, may); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := unpublish(ctx, h.Store, ref, may); err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}

@@ -65,6 +65,7 @@ type depot struct {
 	sends chan struct{} // taken by who sends a blob
 
 	// Guarded by Store.mu.
+	leader Leader // as this process has noted; zero: it has not
 	loaded bool
 	why    error // it is not
 	blobs  map[digest.Digest]depotBlob
@@ -271,6 +272,9 @@ func (d *depot) collected(ctx context.Context, names map[string]name, blobs []di
 
 // sweep deletes those of some blobs from the depot that nothing needs. It deletes nothing while something that it cannot read may need one.
 func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
+	if err := d.leads(ctx); err != nil {
+		return err
+	}
 	store := d.s
 	store.mu.Lock()
 	if err := d.knownLocked(); err != nil {

@@ -21,8 +21,8 @@ func nameContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), nameTime)
 }
 
-// naming has a name changed by one at a time, until the function that it gives is called.
-func (s *Store) naming(key string) func() {
+// changing has a name changed by one at a time, until the function that it gives is called.
+func changing(s *Store, key string) func() {
 	h := uint32(2166136261)
 	for _, c := range []byte(key) {
 		h = (h ^ uint32(c)) * 16777619
@@ -34,6 +34,9 @@ func (s *Store) naming(key string) func() {
 
 // putName writes a name. The caller changes it alone.
 func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
+	if err := d.leads(ctx); err != nil {
+		return err
+	}
 	out := depotName{name: n}
 	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
 	for desc := range d.s.under(repo, slices.Values([]digest.Digest{n.Digest})) {
@@ -43,6 +46,14 @@ func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
 	}
 	raw := mustJSON(out)
 	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
+}
+
+// deleteName takes a name away. The caller changes it alone.
+func (d *depot) deleteName(ctx context.Context, key string) error {
+	if err := d.leads(ctx); err != nil {
+		return err
+	}
+	return d.fail(d.Delete(ctx, d.nameObject(key)))
 }
 
 // doubt notes that a change of a name failed, which may lead to an image now.
@@ -78,12 +89,12 @@ func (d *depot) sure(key string) {
 func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err error) {
 	kept := store.depot
 	if !kept.own(ref) {
-		defer store.naming(key(ref))()
+		defer changing(store, key(ref))()
 		return store.putName(ref, to)
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer store.naming(key(ref))()
+	defer changing(store, key(ref))()
 	store.mu.Lock()
 	old, doubts := store.names[key(ref)], kept.doubts[key(ref)]
 	store.mu.Unlock()
@@ -106,7 +117,7 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() bool) error {
 	kept := store.depot
 	if !kept.own(ref) {
-		defer store.naming(key(ref))()
+		defer changing(store, key(ref))()
 		if !may() {
 			return nil
 		}
@@ -117,11 +128,11 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() b
 	}
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
-	defer store.naming(key(ref))()
+	defer changing(store, key(ref))()
 	if !may() {
 		return nil
 	}
-	err := kept.fail(kept.Delete(ctx, kept.nameObject(key(ref))))
+	err := kept.deleteName(ctx, key(ref))
 	if err == nil {
 		err = store.removeName(ref)
 	}
@@ -134,7 +145,7 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() b
 }
 
 func (d *depot) unname(ctx context.Context, key string, was name) error {
-	defer d.s.naming(key)()
+	defer changing(d.s, key)()
 	s := d.s
 	s.mu.Lock()
 	_, again := s.names[key] // it was pushed meanwhile
@@ -142,7 +153,7 @@ func (d *depot) unname(ctx context.Context, key string, was name) error {
 	if again {
 		return nil
 	}
-	err := d.fail(d.Delete(ctx, d.nameObject(key)))
+	err := d.deleteName(ctx, key)
 	if err == nil {
 		d.sure(key)
 		return nil
@@ -182,7 +193,7 @@ func SettleDepot(ctx context.Context, s *Store) error {
 func (d *depot) settleName(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, nameTime)
 	defer cancel()
-	defer d.s.naming(key)()
+	defer changing(d.s, key)()
 	d.s.mu.Lock()
 	n, here := d.s.names[key]
 	here = here && d.s.Cache.own(key, n)
@@ -195,7 +206,7 @@ func (d *depot) settleName(ctx context.Context, key string) error {
 	if err == nil && here {
 		err = d.putName(ctx, ref, n)
 	} else if err == nil {
-		err = d.fail(d.Delete(ctx, d.nameObject(key)))
+		err = d.deleteName(ctx, key)
 	}
 	if err == nil {
 		d.sure(key)

@@ -41,7 +41,7 @@ func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wi
 		more bool
 	}
 	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
-		list, more := core.InstancePage(c, &page)
+		list, more := c.InstancePage(&page)
 		return part{list, more}, nil
 	})
 	return got.list, got.more, err

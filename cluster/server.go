@@ -189,7 +189,7 @@ func (s *Server) connect(ctx context.Context, life *loop.Loop) (*tier.Up, error)
 		Frame: func(m wire.Message) { life.Post(core.ParentFrame{Msg: m}) },
 		Down:  func(ago time.Duration) { life.Post(core.ParentDown{Heard: time.Now().Add(-ago)}) },
 		HTTP:  http.HandlerFunc(s.fromParent),
-		Term:  s.term,
+		Term:  func() uint64 { return termOf(s) },
 		Held:  func() time.Duration { return s.Held("") },
 	})
 	if err != nil {
@@ -202,8 +202,8 @@ func (s *Server) connect(ctx context.Context, life *loop.Loop) (*tier.Up, error)
 	return up, nil
 }
 
-// term is what the root fences by: that of its lease, 0 for a site without successors.
-func (s *Server) term() uint64 {
+// termOf is what the root fences by: that of its lease, 0 for a site without successors.
+func termOf(s *Server) uint64 {
 	if s.opt.Leadership == nil {
 		return 0
 	}

@@ -62,7 +62,8 @@ func checkNFS(check *checker, path string, volume *NFSVolume) {
 		check.add(path+".server", "write the name or the address alone", "%.100q is not a server", volume.Server)
 	}
 	if !nfsPath(volume.Path) {
-		check.add(path+".path", "write it as /srv/media, without spaces, .. or a / at its end", "%.100q is not the path of an export", volume.Path)
+		hint := "write it as /srv/media, without spaces, .. or a / at its end"
+		check.add(path+".path", hint, "%.100q is not the path of an export", volume.Path)
 	}
 	check.oneOf(path+".version", volume.Version, "3", "4.0", "4.1", "4.2")
 	seen := map[string]bool{}

@@ -317,22 +317,22 @@ func (h *herald) Instances() []wire.Instance {
 }
 
 // InstancePage gives a part of what Instances does, in the order of IDs, and whether there is more after it.
-func InstancePage(c *Core, page *apps.InstancePage) (out []wire.Instance, more bool) {
-	own := func(id skerry.InstanceID) bool { return c.places[id] == nil && c.groups[id] == nil }
+func (h *herald) InstancePage(page *apps.InstancePage) (out []wire.Instance, more bool) {
+	local := func(id skerry.InstanceID) bool { return h.places[id] == nil && h.groups[id] == nil }
 	picked, more := page.Pick(func(yield func(skerry.InstanceID, skerry.ServiceKey) bool) {
-		for id, p := range c.places {
+		for id, p := range h.places {
 			if !p.Refused && !yield(id, p.A.Service) {
 				return
 			}
 		}
-		for i := range c.Apps.Every {
-			if own(i.ID) && !yield(i.ID, i.Service) {
+		for i := range h.Apps.Every {
+			if local(i.ID) && !yield(i.ID, i.Service) {
 				return
 			}
 		}
 	})
 	for _, id := range picked {
-		if i, _, ok := c.Instance(id); ok {
+		if i, _, ok := h.Instance(id); ok {
 			out = append(out, i)
 		}
 	}

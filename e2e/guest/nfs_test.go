@@ -33,7 +33,8 @@ func TestNFS(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"server", g.server}, {"mounts", g.suite}, {"roles", g.roles}, {"not allowed", g.notAllowed}, {"shared", g.shared}, {"agent restarts", g.restarted}, {"refused", g.refused},
+		{"server", g.server}, {"mounts", g.suite}, {"roles", g.roles}, {"not allowed", g.notAllowed}, {"shared", g.shared},
+		{"agent restarts", g.restarted}, {"refused", g.refused},
 		{"server goes away", g.away}, {"cleanup", g.cleanup}, {"no NFS", g.none},
 	} {
 		if !t.Run(step.name, step.run) {

@@ -156,7 +156,7 @@ func TestPartsWithoutCore(t *testing.T) {
 }
 
 // reads are what a server may call of the exported parts of its core: they change nothing.
-var reads = strings.Fields("Apps Certificates Get Hello ImageUses InstancesOf Namespaces Orgs Restricted Secret Secrets Usage")
+var reads = strings.Fields("Apps Certificates Get Hello ImageUses InstancesOf Namespaces Orgs Page Restricted Secret Secrets Usage")
 
 // TestServersReadParts has servers change their core by messages alone. Apps, Children and Up are exported because
 // servers look into them, and because the simulator and tests also damage them.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/loop"
@@ -106,6 +107,16 @@ func NewHub(ctx context.Context, cfg HubConfig) (*Hub, error) {
 		return nil, fmt.Errorf("%s: %w", cfg.Tier, err)
 	}
 	return h, nil
+}
+
+// leader is this life, as depots of images know it.
+func (h *Hub) leader() artifact.Leader {
+	life := h.Life()
+	term := life.Epoch
+	if h.cfg.Leadership != nil {
+		term = max(term, h.cfg.Leadership.Term())
+	}
+	return artifact.Leader{Incarnation: string(life.Incarnation), Term: term}
 }
 
 // Tier and the methods below implement a part of api.Backend.
@@ -238,7 +249,7 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		})
 	}
 	if m, ok := h.cfg.Images.(*Images); ok {
-		wg.Go(func() { m.tend(ctx, h.cfg.Log) })
+		wg.Go(func() { m.tend(ctx, h.cfg.Log, h.leader()) })
 	}
 	done := make(chan error, 2)
 	closers := []func() error{down.Close}

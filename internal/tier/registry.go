@@ -117,8 +117,8 @@ const collectEvery = time.Hour
 const settleEvery = time.Minute
 
 // tend keeps the registry within its limits until ctx ends.
-func (m *Images) tend(ctx context.Context, log *slog.Logger) {
-	if !m.loadDepot(ctx, log) {
+func (m *Images) tend(ctx context.Context, log *slog.Logger, leader artifact.Leader) {
+	if !m.loadDepot(ctx, log, leader) {
 		return
 	}
 	tick, soon := time.NewTicker(collectEvery), time.NewTicker(settleEvery)
@@ -148,10 +148,13 @@ func (m *Images) tend(ctx context.Context, log *slog.Logger) {
 const depotRetry = 5 * time.Second
 
 // loadDepot asks until it is known what the depot has, and reports whether it is.
-func (m *Images) loadDepot(ctx context.Context, log *slog.Logger) bool {
+func (m *Images) loadDepot(ctx context.Context, log *slog.Logger, leader artifact.Leader) bool {
 	said, waiting := "", false
 	for {
 		err := artifact.LoadDepot(ctx, m.Store)
+		if err == nil {
+			err = artifact.LeadDepot(ctx, m.Store, leader)
+		}
 		if err == nil {
 			if waiting {
 				log.Info("the images are known again, and can be pushed and deleted")
