@@ -106,6 +106,15 @@ func TestUpgradeOfLyingSite(t *testing.T) {
 	}
 }
 
+// A site tells the root numbers of its certificates; those that cannot be are cut.
+func TestCertificatesOfSite(t *testing.T) {
+	r := newHostileRoot(t, "a")
+	r.tells("a", wire.New().Marshal(&wire.ClusterReport{Certificates: &wire.SiteCertificates{Hosts: 3, Valid: 2, Failing: 1, Expiring: -5}}))
+	if got, want := r.c.Views().Sites()[0].Report.Certificates, (wire.SiteCertificates{Hosts: 3, Valid: 2, Failing: 1}); got == nil || *got != want {
+		t.Errorf("the root shows %+v, want %+v", got, want)
+	}
+}
+
 // FuzzSiteUpgrade has a site report anything. It ends no upgrade but by its own failure, and what is kept of it is small and printable.
 func FuzzSiteUpgrade(f *testing.F) {
 	f.Add([]byte{0xa0})
