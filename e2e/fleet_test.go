@@ -174,7 +174,8 @@ func TestUpgradeInWaves(t *testing.T) {
 			"--link", "127.0.0.1:" + sites[site] + "4", "--api", "127.0.0.1:" + sites[site] + "1", "--relay", "", "--admission", p.admission()}})
 		token = joinToken(t, url, p.data(site), wire.TierWorker)
 		name := "keeper-of-" + site
-		worker := &role{name: name, args: []string{"worker", "--name", name, "--data", p.data(name), "--cluster", "127.0.0.1:" + sites[site] + "4",
+		worker := &role{name: name, args: []string{"worker", "--name", name, "--data", p.data(name),
+			"--cluster", "127.0.0.1:" + sites[site] + "4",
 			"--join", token, "--run-dir", p.data("run-" + name), "--cgroup-parent", p.cgroup() + "-" + site, "--address", "127.0.0.1",
 			"--http", "", "--no-network"}}
 		if p.all = append(p.all, worker); site == "hill" { // the agent alone, which takes another file of the image
@@ -225,7 +226,8 @@ func TestUpgradeInWaves(t *testing.T) {
 		return strings.Count(run("root", "get", "clusters", "-o", "wide"), "waves") == 2
 	})
 	out, err := try("root", upgrade...)
-	for _, part := range []string{"cluster/harbour: done", "upgrade v2 has stopped: cluster hill: a worker keeps its program", "exit status 7"} {
+	for _, part := range []string{"cluster/harbour: done", "upgrade v2 has stopped: cluster hill: a worker keeps its program",
+		"exit status 7"} {
 		if err == nil || !strings.Contains(out, part) {
 			t.Errorf("the upgrade shows, with error %v and without %q,\n%s", err, part, out)
 		}
