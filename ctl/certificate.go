@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 func (a *app) certificateCommand() *cobra.Command {
@@ -165,4 +166,21 @@ func certificateText(c *view.PublicCertificate) string {
 		out += " (" + c.Reason + ")"
 	}
 	return out
+}
+
+// certificatesText sums up the certificates of a site's ingresses.
+func certificatesText(sum *wire.SiteCertificates) string {
+	if sum == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d/%d valid", sum.Valid, sum.Hosts)
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{sum.Expiring, "expiring"}, {sum.Failing, "failing"}, {sum.Unserved, "unserved"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
+		}
+	}
+	return text
 }

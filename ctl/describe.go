@@ -417,6 +417,7 @@ func describeCluster(out io.Writer, v *view.ClusterView, now time.Time) {
 	pairs.add("Last heard", when(now, v.Heard))
 	pairs.add("Certificate", until(now, v.Expires))
 	pairs.add("Grants", grantsText(v.Report.Grants))
+	pairs.add("Certificates of hosts", certificatesText(v.Report.Certificates))
 	pairs.add("Cordoned because", v.Cordon)
 	pairs.add("Drained", drainText(clusterDrain(v)))
 	describeTrust(pairs, v.Trust, now)

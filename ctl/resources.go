@@ -65,7 +65,7 @@ func resources() []*resource {
 		{names: []string{"ingress", "ingresses", "ing"}, namespaced: true,
 			head: []string{"SERVICE", "HOST", "PATH", "PORT", "PROTOCOL", "TLS", "AT"}, wide: []string{"POLICY", "PROBLEMS"}, list: listIngress},
 		{names: []string{"cluster", "clusters", "cl"}, head: []string{"NAME", "CONNECTED", "WORKERS", "INSTANCES", "CPU-FREE", "MEMORY-FREE",
-			"SINCE"}, wide: []string{"AREAS", "VERSION", "HEARD", "CERTIFICATE", "GRANTS"}, list: listClusters},
+			"SINCE"}, wide: []string{"AREAS", "VERSION", "HEARD", "CERTIFICATE", "GRANTS", "HOST-CERTIFICATES"}, list: listClusters},
 		{names: []string{"upgrade", "upgrades"}, head: []string{"NAME", "IMAGE", "STATE", "DONE", "FAILED", "AGE", "REASON"},
 			wide: []string{"BY", "DIGEST"}, list: listUpgrades},
 		{names: []string{"grant", "grants"}, head: []string{"NAME", "BY", "AGE"}, list: listGrants},
@@ -279,7 +279,7 @@ func listClusters(ctx context.Context, c *api.Client, q listQuery) ([]item, erro
 			cells: []string{string(v.Name), clusterStatusText(&v), strconv.Itoa(workers), strconv.Itoa(v.Instances),
 				cores(free.CPU), size(free.Memory), age(q.now, v.Since)},
 			wide: []string{strings.Join(v.Report.Areas, ","), v.Version, age(q.now, v.Heard), until(q.now, v.Expires),
-				grantsText(v.Report.Grants)}})
+				grantsText(v.Report.Grants), certificatesText(v.Report.Certificates)}})
 	}
 	return out, err
 }

@@ -78,6 +78,24 @@ type ClusterReport struct {
 	Grants []Grant `json:"grants,omitempty" cbor:"13,keyasint,omitempty"`
 	// Upgrade is nil while the root wants none here.
 	Upgrade *SiteUpgrade `json:"upgrade,omitempty" cbor:"14,keyasint,omitempty"`
+	// Certificates is nil where no host has one of a public authority.
+	Certificates *SiteCertificates `json:"certificates,omitempty" cbor:"15,keyasint,omitempty"`
+}
+
+// SiteCertificates counts what a site's certificates of a public authority come to. One may be expiring and failing as well.
+type SiteCertificates struct {
+	Hosts    int `json:"hosts" cbor:"1,keyasint,omitempty" doc:"Hosts that want one."`
+	Valid    int `json:"valid" cbor:"2,keyasint,omitempty" doc:"Certificates that clients get."`
+	Expiring int `json:"expiring" cbor:"3,keyasint,omitempty" doc:"Certificates whose renewal is overdue."`
+	Failing  int `json:"failing" cbor:"4,keyasint,omitempty" doc:"Hosts whose orders fail or are refused."`
+	Unserved int `json:"unserved" cbor:"5,keyasint,omitempty" doc:"Valid certificates that some clients do not get."`
+}
+
+// Bound cuts counts that cannot be.
+func (s *SiteCertificates) Bound() {
+	for _, n := range []*int{&s.Hosts, &s.Valid, &s.Expiring, &s.Failing, &s.Unserved} {
+		*n = min(max(*n, 0), maxSaidCount)
+	}
 }
 
 // ServiceQoS folds the use of all instances of a service at one site.

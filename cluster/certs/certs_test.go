@@ -191,6 +191,13 @@ func TestFailures(t *testing.T) {
 		t.Fatal(why)
 	}
 	begin := harbour.now
+	harbour.review() // from then on it is served
+	// Its renewal is due after 4 h of 6: it is expiring once half of the time from there to its end is over, and not when it has ended.
+	for at, want := range map[time.Duration]int{0: 0, 4*time.Hour + 50*time.Minute: 0, 5*time.Hour + time.Minute: 1} {
+		if got := harbour.c.Expiring(begin.Add(at)); got != want {
+			t.Errorf("expiring after %v: got %d, want %d", at, got, want)
+		}
+	}
 	var gaps []time.Duration
 	var kinds []string
 	last := time.Time{}
@@ -215,6 +222,9 @@ func TestFailures(t *testing.T) {
 	harbour.review()
 	if got := harbour.c.Serves(shop.Host, "acme"); got != nil {
 		t.Error("a certificate that has ended is served, want none")
+	}
+	if got := harbour.c.Expiring(harbour.now); got != 0 {
+		t.Errorf("expiring after the end: got %d, want 0", got)
 	}
 	if got := harbour.state(shop.Host, "acme"); !strings.HasPrefix(got, "waiting: no: xxx") && !strings.HasPrefix(got, "ordering: no: xxx") ||
 		len(got) > 500 {

@@ -77,3 +77,18 @@ func (certs *Certs) Metrics() (sum Metrics) {
 	}
 	return sum
 }
+
+// Expiring counts the certificates in use whose renewal is overdue: half of the time from there to their end is over. They may be valid,
+// unserved or failing as well.
+func (certs *Certs) Expiring(now time.Time) (n int) {
+	for name, want := range certs.wants {
+		record := certs.hosts[name]
+		if record == nil || record.Org != want.Org || len(record.CertPEM) == 0 || !certs.live[name] {
+			continue
+		}
+		if life := record.NotAfter.Sub(record.NotBefore); !now.Before(record.NotAfter.Add(-life / 6)) {
+			n++
+		}
+	}
+	return n
+}

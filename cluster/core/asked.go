@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/certs"
@@ -91,6 +92,16 @@ func (vs *views) IngressWorkers(most int) []string {
 
 // CertificateMetrics sums up the certificates of a public authority.
 func (vs *views) CertificateMetrics() certs.Metrics { return vs.certs.Metrics() }
+
+// certificateCounts is what the root learns of the certificates of a public authority: numbers, and no host.
+func (vs *views) certificateCounts(now time.Time) *wire.SiteCertificates {
+	sum := vs.certs.Metrics()
+	if sum.Hosts == 0 {
+		return nil
+	}
+	return &wire.SiteCertificates{Hosts: sum.Hosts, Valid: sum.Valid, Expiring: vs.certs.Expiring(now), Failing: sum.Failing,
+		Unserved: sum.Unserved}
+}
 
 // IngressAuthority is that of the site's ingresses; nil: they have none.
 func (vs *views) IngressAuthority() *wire.IngressCertificate { return vs.ingress.Authority() }

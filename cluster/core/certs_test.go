@@ -399,6 +399,10 @@ func unservedCertificates(t *testing.T, uploaded, want int) {
 	if m := site.c.CertificateMetrics(); m.Valid != want || m.Unserved != hosts-want {
 		t.Errorf("metrics: got %+v, want %d valid and %d unserved", m, want, hosts-want)
 	}
+	if sum := site.c.certificateCounts(site.now); sum == nil || sum.Hosts != hosts || sum.Valid != want || sum.Unserved != hosts-want ||
+		sum.Expiring != 0 {
+		t.Errorf("the root is told of %+v, want %d hosts, %d valid and %d unserved", sum, hosts, want, hosts-want)
+	}
 	site.offer("acme", "shop", ways[:2]...)
 	if m := site.c.CertificateMetrics(); m.Valid != 2 || m.Unserved != 0 {
 		t.Errorf("metrics with two hosts: got %+v, want both valid", m)

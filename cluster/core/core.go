@@ -482,6 +482,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	c.Children.Flush(now, fx)
 	if c.uplink.Ready(now) {
 		r := c.Aggregate()
+		r.Certificates = c.certificateCounts(now)
 		c.uplink.Number(now, &r)
 		fx.Sends = append(fx.Sends, wire.Outgoing{Msg: &wire.Report{Kind: wire.ReportCluster, Payload: c.codec.Marshal(&r)}})
 	}

@@ -58,7 +58,8 @@ func TestUpgradePlans(t *testing.T) {
 		}
 	}
 	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", Clusters: []string{"a"}}, Digest: agentImage})
-	for what, plan := range map[string]view.UpgradePlan{"same name": {Name: "v2", Clusters: []string{"b"}}, "same cluster": {Name: "v3", All: true}} {
+	for what, plan := range map[string]view.UpgradePlan{"same name": {Name: "v2", Clusters: []string{"b"}},
+		"same cluster": {Name: "v3", All: true}} {
 		fx := r.c.Step(r.now, StartUpgrade{Plan: plan, Digest: agentImage})
 		if err := skerry.AsError(fx.Err); fx.Err == nil || err.Code != skerry.CodeConflict {
 			t.Errorf("%s: got %v, want a conflict", what, fx.Err)
@@ -94,7 +95,8 @@ func TestUpgradeOfLyingSite(t *testing.T) {
 		Failed: "it ended \x1b[31m" + strings.Repeat("x", 1<<20)}))
 	first = r.upgrade().Sites[0]
 	if first.Stage != view.StageFailed || len(first.Why) > 1<<10 || strings.ContainsRune(first.Why, '\x1b') || len(first.Versions) != 1 {
-		t.Errorf("got stage %s, a reason of %d bytes and versions %v, want it failed, short and printable", first.Stage, len(first.Why), first.Versions)
+		t.Errorf("got stage %s, a reason of %d bytes and versions %v, want it failed, short and printable",
+			first.Stage, len(first.Why), first.Versions)
 	}
 	if r.has("a", wire.SiteUpgradeKey) || !r.has("b", wire.SiteUpgradeKey) {
 		t.Error("the order was not taken back from a, or not given to b")
@@ -103,6 +105,16 @@ func TestUpgradeOfLyingSite(t *testing.T) {
 	r.step(RemoveCluster{Name: "b"})
 	if upgrade := r.upgrade(); upgrade.State != view.UpgradeDone || upgrade.Sites[1].Stage != view.StageSkipped {
 		t.Errorf("with b removed: got %s, %+v", upgrade.State, upgrade.Sites)
+	}
+}
+
+// A site tells the root numbers of its certificates; those that cannot be are cut.
+func TestCertificatesOfSite(t *testing.T) {
+	r := newHostileRoot(t, "a")
+	r.tells("a", wire.New().Marshal(&wire.ClusterReport{Certificates: &wire.SiteCertificates{Hosts: 3, Valid: 2, Failing: 1, Expiring: -5}}))
+	want := wire.SiteCertificates{Hosts: 3, Valid: 2, Failing: 1}
+	if got := r.c.Views().Sites()[0].Report.Certificates; got == nil || *got != want {
+		t.Errorf("the root shows %+v, want %+v", got, want)
 	}
 }
 

@@ -1748,6 +1748,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/upgrades": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the upgrades of clusters.
+         * @description Scope: clusters:read, asked of: site.
+         */
+        get: operations["list-upgrades"];
+        put?: never;
+        /**
+         * Upgrade the workers of many clusters in waves. A wave begins once the clusters of the one before work with the new program. It stops when too many fail. Clusters need the grant waves.
+         * @description Scope: clusters:admin, asked of: site.
+         */
+        post: operations["start-upgrade"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/upgrades/{upgrade}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show an upgrade of clusters.
+         * @description Scope: clusters:read, asked of: site.
+         */
+        get: operations["get-upgrade"];
+        put?: never;
+        post?: never;
+        /**
+         * Forget an upgrade of clusters that has ended.
+         * @description Scope: clusters:admin, asked of: site.
+         */
+        delete: operations["delete-upgrade"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/upgrades/{upgrade}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause, resume or abort an upgrade of clusters.
+         * @description Scope: clusters:admin, asked of: site.
+         */
+        post: operations["change-upgrade"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/users": {
         parameters: {
             query?: never;
@@ -2244,6 +2312,13 @@ export interface components {
             /** Format: date-time */
             updatedAt?: string;
         };
+        ChangeInBody: {
+            /**
+             * @description resume tries again what failed; after abort, what is upgraded stays.
+             * @enum {string}
+             */
+            action: "pause" | "resume" | "abort";
+        };
         Class: {
             arch: string;
             devices?: string[] | null;
@@ -2323,6 +2398,7 @@ export interface components {
             areas?: string[] | null;
             came?: components["schemas"]["IngressUse"][] | null;
             centroid?: components["schemas"]["Location"];
+            certificates?: components["schemas"]["SiteCertificates"];
             classes?: components["schemas"]["ClassAggregate"][] | null;
             grants?: string[] | null;
             ingress?: components["schemas"]["SiteIngress"];
@@ -2338,6 +2414,7 @@ export interface components {
             /** Format: int64 */
             seq: number;
             services?: components["schemas"]["ServiceQoS"][] | null;
+            upgrade?: components["schemas"]["SiteUpgrade"];
         };
         ClusterView: {
             connected: boolean;
@@ -2616,7 +2693,7 @@ export interface components {
             at: string;
             /** @description User of the site who gave it. */
             by?: string;
-            /** @description workers, drain or upgrade. */
+            /** @description workers, drain, upgrade or waves. */
             grant: string;
         };
         HoldRequest: {
@@ -2864,6 +2941,9 @@ export interface components {
         };
         ListUnadmitted: {
             items: components["schemas"]["Unadmitted"][];
+        };
+        ListUpgrade: {
+            items: components["schemas"]["Upgrade"][] | null;
         };
         ListUser: {
             items: components["schemas"]["User"][];
@@ -4499,10 +4579,69 @@ export interface components {
             /** Format: int64 */
             want: number;
         };
+        SiteCertificates: {
+            /**
+             * Format: int64
+             * @description Certificates whose renewal is overdue.
+             */
+            expiring: number;
+            /**
+             * Format: int64
+             * @description Hosts whose orders fail or are refused.
+             */
+            failing: number;
+            /**
+             * Format: int64
+             * @description Hosts that want one.
+             */
+            hosts: number;
+            /**
+             * Format: int64
+             * @description Valid certificates that some clients do not get.
+             */
+            unserved: number;
+            /**
+             * Format: int64
+             * @description Certificates that clients get.
+             */
+            valid: number;
+        };
         SiteIngress: {
             doors?: components["schemas"]["IngressDoor"][] | null;
             servers?: string[] | null;
             zone?: string;
+        };
+        SiteUpgrade: {
+            /**
+             * Format: int64
+             * @description Workers that are not in touch.
+             */
+            away?: number;
+            /** @description Why a worker kept its program. */
+            failed?: string;
+            /**
+             * Format: int64
+             * @description Upgraded workers that got lost.
+             */
+            lost?: number;
+            /** @description Why the site does not do it. */
+            refused?: string;
+            /** Format: int64 */
+            seq: number;
+            /**
+             * Format: int64
+             * @description Workers whose new program passed.
+             */
+            upgraded: number;
+            /** @description Workers by version. */
+            versions?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description Workers to be upgraded.
+             */
+            workers: number;
         };
         Snapshot: {
             /** @description User who requested it. Empty if a schedule did. */
@@ -4656,6 +4795,124 @@ export interface components {
             near?: string;
             /** @description idle, change, limit, link, metered or fixed. */
             why: string;
+        };
+        Upgrade: {
+            /** @description Upgrade all clusters. */
+            all?: boolean;
+            /**
+             * Format: date-time
+             * @description When it got this state.
+             */
+            at: string;
+            /** @description User who began it. */
+            by?: string;
+            /** @description Clusters to upgrade. */
+            clusters?: string[] | null;
+            /** @description The image, pinned by its digest. */
+            digest: string;
+            /** @description Image that holds the program as /skerry. */
+            image: string;
+            /** @description Labels of the clusters to upgrade. */
+            labels?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Clusters that may fail before it stops.
+             */
+            maxFailures?: number;
+            /** @description Name of the upgrade. */
+            name: string;
+            /** Format: date-time */
+            since: string;
+            /** @description Its clusters, by waves. */
+            sites: components["schemas"]["UpgradeCluster"][] | null;
+            /** @enum {string} */
+            state: "Running" | "Paused" | "Stopped" | "Aborted" | "Done";
+            /** @description How long a cluster must work with it. Default: 1m; at most 24h. */
+            steady?: string;
+            /** @description Time for each cluster. Default: 1h; at most 720h. */
+            timeout?: string;
+            /**
+             * Format: int64
+             * @description Clusters at a time. Default: 1.
+             */
+            wave?: number;
+            /** @description Why it has this state. */
+            why?: string;
+            /** @description Time for the trial of each worker. Default: 2m; at most 1h. */
+            window?: string;
+        };
+        UpgradeCluster: {
+            /**
+             * Format: date-time
+             * @description When its turn began.
+             */
+            begun?: string;
+            cluster: string;
+            /**
+             * Format: int64
+             * @description Number of the order that it was given.
+             */
+            seq?: number;
+            /**
+             * Format: date-time
+             * @description When it got to this stage.
+             */
+            since?: string;
+            /** @enum {string} */
+            stage: "Waiting" | "Upgrading" | "Watched" | "Done" | "Failed" | "Skipped";
+            /**
+             * Format: int64
+             * @description Workers that have the new program.
+             */
+            upgraded?: number;
+            /** @description Workers by the version of their agent. */
+            versions?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description Its wave, from 1. 0: none, it is skipped.
+             */
+            wave: number;
+            /** @description Why it failed or was skipped, or what it waits for. */
+            why?: string;
+            /**
+             * Format: int64
+             * @description Its workers, as it reports them.
+             */
+            workers?: number;
+        };
+        UpgradePlan: {
+            /** @description Upgrade all clusters. */
+            all?: boolean;
+            /** @description Clusters to upgrade. */
+            clusters?: string[] | null;
+            /** @description Image that holds the program as /skerry. */
+            image: string;
+            /** @description Labels of the clusters to upgrade. */
+            labels?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Clusters that may fail before it stops.
+             */
+            maxFailures?: number;
+            /** @description Name of the upgrade. */
+            name: string;
+            /** @description How long a cluster must work with it. Default: 1m; at most 24h. */
+            steady?: string;
+            /** @description Time for each cluster. Default: 1h; at most 720h. */
+            timeout?: string;
+            /**
+             * Format: int64
+             * @description Clusters at a time. Default: 1.
+             */
+            wave?: number;
+            /** @description Time for the trial of each worker. Default: 2m; at most 1h. */
+            window?: string;
         };
         UpgradeRequest: {
             /** @description Image that holds the program as /skerry for the worker's architecture. */
@@ -9048,6 +9305,214 @@ export interface operations {
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-upgrades": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListUpgrade"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "start-upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpgradePlan"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upgrade"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upgrade: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upgrade"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upgrade: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "change-upgrade": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upgrade: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChangeInBody"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
             /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {

@@ -15,7 +15,7 @@ import {
   Tabs,
   Text,
 } from "@mantine/core";
-import { Suspense, useEffect, useMemo, useState } from "react";
+import { type ReactNode, Suspense, useEffect, useMemo, useState } from "react";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
 import { stringify } from "yaml";
 import type { AppView, ServiceView } from "../api/types";
@@ -24,6 +24,7 @@ import { ago, clock } from "../format";
 import { IconDotsVertical } from "../icons";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
 import { Events } from "../parts/events";
+import { IngressLine } from "../parts/ingress";
 import { InstanceTable } from "../parts/instances";
 import { later } from "../parts/later";
 import { StateBadge } from "../parts/state";
@@ -380,11 +381,7 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
               </>
             )}
             {(s.ingress ?? []).map((i, n) => (
-              <Row
-                key={n}
-                name="Ingress"
-                value={`${i.protocol} ${i.host ?? ""}:${i.listen}${i.path ?? ""}${i.problems?.length ? " – " + i.problems.join("; ") : ""}`}
-              />
+              <Row key={n} name="Ingress" value={<IngressLine of={i} />} />
             ))}
             {s.runs?.length ? (
               <Row
@@ -402,7 +399,7 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
   );
 }
 
-function Row({ name, value }: { name: string; value: string }) {
+function Row({ name, value }: { name: string; value: ReactNode }) {
   return (
     <Table.Tr>
       <Table.Th fw={400} w={120}>
