@@ -46,7 +46,8 @@ func (h *Handler) pass(id, rest string) *stream {
 }
 
 // instancePage gives the page of instances that a user may see. The core is asked for no more than it takes to fill it.
-func instancePage(ctx context.Context, handler *Handler, part apps.InstancePage, token string, see *seer) (*pageAnswer[wire.Instance], error) {
+func instancePage(ctx context.Context, handler *Handler, part apps.InstancePage, token string, see *seer) (*pageAnswer[wire.Instance],
+	error) {
 	const list = "/v1/instances"
 	if token != "" {
 		after, err := readPageToken(list, token)

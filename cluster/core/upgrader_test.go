@@ -30,7 +30,7 @@ func TestOrdersOfTheRoot(t *testing.T) {
 		c.grants.list = []wire.Granted{{Grant: wire.GrantWaves}}
 		var fx wire.Effects
 		if c.upgrader.follow(now, wire.New().Marshal(&order), &fx); len(fx.Actions) > 0 || len(fx.Writes) > 0 || c.upgrader.shown() != nil {
-			t.Errorf("%s: it was taken up: %+v", what, fx)
+			t.Errorf("%s: it was taken up: got %+v, want it refused", what, fx)
 		}
 	}
 	c := textSite(t, now, "")

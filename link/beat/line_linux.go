@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// line is the way to a parent. Its socket is with Go's poller only once an answer did not come at once: the poller wakes two threads for each
-// datagram, and that is most of what an idle worker does.
+// line is the way to a parent. Its socket is with Go's poller only once an answer did not come at once: the poller wakes two threads for
+// each datagram, and that is most of what an idle worker does.
 type line struct {
 	fd     int
 	polled net.Conn // the same socket, or nil

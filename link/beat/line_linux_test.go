@@ -122,8 +122,8 @@ func TestTooManyDescriptors(t *testing.T) {
 	}
 	var in [Size + 1]byte
 	n, err := l.receive(t.Context(), in[:], time.Now().Add(time.Minute))
-	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
-		t.Fatal(e)
+	if backErr := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); backErr != nil {
+		t.Fatal(backErr)
 	}
 	if err != nil || string(in[:n]) != "answer" {
 		t.Errorf("the answer: got %q, %v, want %q", in[:n], err, "answer")

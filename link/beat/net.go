@@ -241,11 +241,11 @@ func (s *Sender) Contact() time.Time {
 // they cease (see Pulse.Unsure). Neither may block.
 func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, interval time.Duration, alive func(ok bool),
 	unsure func()) error {
-	l, err := dial(to)
+	way, err := dial(to)
 	if err != nil {
 		return fmt.Errorf("send beats: %w", err)
 	}
-	defer l.close()
+	defer way.close()
 	p := NewPulse(interval, time.Now())
 	s.mu.Lock()
 	s.pulse = p
@@ -270,10 +270,10 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			}
 			out := session.append(nil, kind, seq)
 			if quick.on(rtt) {
-				got, err = l.exchange(out, in[:], 2*rtt)
+				got, err = way.exchange(out, in[:], 2*rtt)
 				quick.waited(got > 0)
 			} else {
-				err = l.send(out)
+				err = way.send(out)
 			}
 			if err != nil {
 				s.log.Debug("send a beat", "err", err) // such as a port that is closed; it is tried again
@@ -295,7 +295,7 @@ func (s *Sender) Run(ctx context.Context, to netip.AddrPort, session Session, in
 			continue
 		}
 		if got == 0 {
-			if got, err = l.receive(ctx, in[:], due); err != nil {
+			if got, err = way.receive(ctx, in[:], due); err != nil {
 				continue // it is time, or an ICMP error came, which says no more than that no answer does
 			}
 		}
