@@ -128,7 +128,7 @@ func bodyOf(id string) string {
 		return `{"certificate":"x","key":"x"}`
 	case "scale-service":
 		return `{"replicas":1}`
-	case "change-rollout":
+	case "change-rollout", "change-upgrade":
 		return `{"action":"pause"}`
 	case "migrate-instance":
 		return `{}`

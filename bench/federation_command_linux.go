@@ -20,8 +20,8 @@ func federationCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "federation", Short: "Measure a root with many clusters", Args: cobra.NoArgs,
 		Long: `Measure a root with the links of many clusters: its API, memory, start, placements and changes per second, by the number of
-clusters. The root runs as installed. Another process holds the clusters' ends of the links, with the code that clusters have for them, but runs no
-sites. It needs neither root privileges nor network, and leaves nothing behind.
+clusters. The root runs as installed. Another process holds the clusters' ends of the links, with the code that clusters have
+for them, but runs no sites. It needs neither root privileges nor network, and leaves nothing behind.
 
 --quick takes some minutes; --full measures each size for longer. --svg DIR and --png DIR write plots.`,
 		Example: "  skerry bench federation --clusters 1,10\n  skerry bench federation --full -o json --svg plots > federation.json",

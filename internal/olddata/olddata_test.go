@@ -63,6 +63,8 @@ func TestRecords(t *testing.T) {
 		"root credit/":          "a site that was doubted",
 		"root cordon/":          "a site that takes nothing new, where tests of the set could not go on",
 		"root label/":           "newer than the newest set",
+		"root upgrade/":         "newer than the newest set",
+		"cluster site-upgrade":  "newer than the newest set",
 		"cluster grants":        "newer than the newest set",
 		"cluster acme/":         "newer than the newest set",
 		"cluster acmeaccount":   "as acme/",
@@ -265,7 +267,7 @@ const samplesFile = "samples.json"
 func payloads() map[string]any {
 	out := map[string]any{}
 	for _, v := range []any{new(spec.Assignment), new(wire.Observation), new(wire.Event), new(wire.WorkerReport), new(wire.ClusterReport),
-		new(wire.Urgency), new(wire.AgentOrder),
+		new(wire.Urgency), new(wire.AgentOrder), new(wire.SiteOrder),
 		new(wire.Endpoints), new(wire.Peers), new(wire.Gateway), new(wire.Far), new(wire.OverlayNode), new(wire.AppNetwork),
 		new(wire.Route), new(wire.OverlayPeer), new(wire.Want), new(wire.SiteInfo), new(wire.RemoteRoute),
 		new(wire.RemotePeers), new(wire.HeardRoute), new(wire.IngressState), new(wire.SiteIngress), new(spec.VolumeClaim), new(spec.KeptVolumes),

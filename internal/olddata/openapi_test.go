@@ -142,6 +142,9 @@ func (c *contract) schema(at string, was, is any, request bool) {
 		return
 	}
 	for _, kind := range kinds(old["type"]) {
+		if kind == "null" && !request { // who could take it needs it not
+			continue
+		}
 		if now["type"] != nil && !slices.Contains(kinds(now["type"]), kind) && !(kind == "integer" && request && slices.Contains(kinds(now["type"]), "number")) {
 			c.add(at, "is no longer of type "+fmt.Sprint(kind))
 		}

@@ -2943,7 +2943,7 @@ export interface components {
             items: components["schemas"]["Unadmitted"][];
         };
         ListUpgrade: {
-            items: components["schemas"]["Upgrade"][] | null;
+            items: components["schemas"]["Upgrade"][];
         };
         ListUser: {
             items: components["schemas"]["User"][];
@@ -3551,7 +3551,7 @@ export interface components {
             name: string;
             /** @description What its application needs of agents. The server fills it in. */
             readonly needs?: string[];
-            /** @description Behaviour of an instance when its worker is cut off: run (a second copy may run elsewhere meanwhile), or {stopAfter: 30s} (it stops after that time, and no replacement starts elsewhere before; a rolling update or a move between machines in touch still starts the next copy first). The same applies at a site without its root, because the root may start it at another. Default: run. */
+            /** @description Behaviour of an instance when its worker is cut off: run (a second copy may run elsewhere meanwhile), or {stopAfter: 30s} (it stops after that time, and no replacement starts elsewhere before; a rolling update or a move between machines in touch still starts the next copy first). The same applies at a site without its root, if placement allows another, at which the root may start it. Default: run. */
             onDisconnect?: string | Record<string, never>;
             /**
              * @description Which copy stays when a cut-off worker, or site, returns after its instance was replaced: keep-replacement, keep-original (if it is ready), or keep-best. A healthy copy is never restarted for that. Default: keep-replacement.
