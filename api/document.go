@@ -51,6 +51,7 @@ func documentTags() (out []*huma.Tag) {
 		{"volumes", "Local volumes of replicas."},
 		{"snapshots", "Snapshots of local volumes; only at a cluster."},
 		{"clusters", "The sites; only at the root."},
+		{"upgrades", "Upgrades of the workers of many sites; only at the root."},
 		{"workers", "The machines of a site; only at a cluster."},
 		{"grants", "What a site grants the users of its root; only at a cluster."},
 		{"join tokens", "Tokens with which clusters and workers join."},
