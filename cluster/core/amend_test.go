@@ -143,3 +143,35 @@ func TestDelegatedTokens(t *testing.T) {
 		t.Errorf("it has %s", f)
 	}
 }
+
+// TestFailoverOfDelegated: that an instance ends when the site is out of touch holds at once, also where the rest of what the root wants
+// of its application waits for an answer: the root takes it as confirmed.
+func TestFailoverOfDelegated(t *testing.T) {
+	site := newOverlayNetSite(t)
+	site.join(1)
+	root, web := newRootOf(site), key("acme", "shop")
+	one := 1
+	app := spec.Application{Spec: spec.ApplicationSpec{Services: []spec.ServiceSpec{{Name: "web", Replicas: &one}}}}
+	app.Spec.Services[0].Image = "web:1"
+	app.SetDefaults()
+	asked := spec.Assignment{ID: "web-raaaaaaaa", Service: web, Org: "acme", Gen: 3, Spec: app.Spec.Services[0],
+		Fence: skerry.Fence{RootEpoch: 9}}
+	asked.Revision = asked.Spec.Revision()
+	tell := func() {
+		t.Helper()
+		root.put(map[string][]byte{wire.AssignmentKey(asked.ID): wire.New().Marshal(&asked)})
+	}
+	tell()
+	site.do(ParentDown{})
+	site.do(apps.Scale{Service: web, Replicas: 2, Actor: "otto"})
+	site.do(ParentUp{Welcome: &wire.Welcome{Incarnation: "root"}})
+	asked.Failover, asked.Gen = true, 9
+	tell()
+	p := site.c.places[asked.ID]
+	if p == nil || !site.c.amender.overrides.Has(web.App) {
+		t.Fatalf("got %+v, delegated: %v, want it to be delegated", p, site.c.amender.overrides.Has(web.App))
+	}
+	if !p.A.Failover || p.A.Gen == asked.Gen {
+		t.Errorf("got fail-over %v and generation %d, want that alone to be taken", p.A.Failover, p.A.Gen)
+	}
+}

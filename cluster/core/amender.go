@@ -80,6 +80,16 @@ func (am *amender) tellAmendments(now time.Time, fx *wire.Effects) {
 	}
 }
 
+// asked takes an assignment of the root. That of a delegated application is looked at when the root has answered, but for fail-over:
+// the root takes that as confirmed.
+func (am *amender) asked(now time.Time, wanted *spec.Assignment, fx *wire.Effects) {
+	if !am.overrides.Has(wanted.Service.App) {
+		am.intake.accept(now, *wanted, "root", fx)
+	} else if p := am.places[wanted.ID]; p != nil {
+		am.takeFailover(now, p, wanted.Failover, fx)
+	}
+}
+
 // amendedItem takes the root's answer to an amendment.
 func (am *amender) amendedItem(now time.Time, key string, value []byte, fx *wire.Effects) {
 	k, _ := wire.ParseAmendedKey(key)

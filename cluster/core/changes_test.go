@@ -70,3 +70,32 @@ func TestReportsOfChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestUseOfACopy: the use of a copy that is to take over, told while the instance is at another worker, counts once it has taken over,
+// though it does not change any more. So does that of an instance that the site finds at a worker only after it was told.
+func TestUseOfACopy(t *testing.T) {
+	site := newOverlayNetSite(t)
+	first := site.join(1)
+	site.apply("acme", "shop", 1)
+	site.tell(first)
+	id := sortedIDs(site.c.places)[0]
+	second := site.join(2)
+	site.do(DrainWorker{Name: first})
+	if p := site.c.places[id]; p.Next == nil || p.Next.Worker != second {
+		t.Fatalf("got successor %+v, want one at %s", p.Next, second)
+	}
+	found := wire.Observation{ID: "found", State: skerry.Running}
+	site.obs[second] = map[skerry.InstanceID]wire.Observation{found.ID: found}
+	site.send(second, map[string][]byte{wire.AssignmentKey(found.ID): wire.New().Marshal(&found)})
+	site.report(second, wire.WorkerReport{Instances: map[skerry.InstanceID]wire.QoS{id: {CPU: 7}, found.ID: {CPU: 8}, "made-up": {CPU: 9}}})
+	site.report(second, wire.WorkerReport{Changes: true})
+	site.tell(second)
+	site.report(second, wire.WorkerReport{Changes: true})
+	p := site.c.places[id]
+	if p.Worker != second || p.qos == nil || p.qos.CPU != 7 {
+		t.Errorf("the copy at %s: got use %+v, want 7 thousandths at %s", p.Worker, p.qos, second)
+	}
+	if got := site.c.workers[second].report.Instances; len(got) != 2 || got["found"].CPU != 8 {
+		t.Errorf("got uses %v, want those of the copy and of what the worker has", got)
+	}
+}

@@ -552,9 +552,7 @@ func (c *Core) reconcileDesired(now time.Time, changed, deleted []string, fx *wi
 				"")
 			continue
 		}
-		if !c.amender.overrides.Has(a.Service.App) { // else it is looked at when the root has answered
-			c.intake.accept(now, a, "root", fx)
-		}
+		c.amender.asked(now, &a, fx)
 	}
 	for _, key := range deleted {
 		if id, ok := strings.CutPrefix(key, "inst/"); ok {

@@ -44,6 +44,7 @@ func (in *intake) acceptInstance(now time.Time, a spec.Assignment, origin string
 		if why := in.admission.Check(&a); why != nil { // what runs was admitted as it is, whatever it is called
 			fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "NotAdmitted", App: a.Service.App,
 				Service: a.Service.Service, Instance: a.ID, Text: "it runs on as it was: " + why.Text})
+			in.takeFailover(now, p, a.Failover, fx)
 			return
 		}
 	}

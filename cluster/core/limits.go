@@ -46,11 +46,13 @@ func (l *lifecycle) relimit(now time.Time, inst *placement, assigned spec.Assign
 			return true
 		}
 		inst.Resize.Spec, inst.Resize.Gen = assigned.Spec, assigned.Gen
-	case inst.Limits != nil && inst.Limits.Gen == assigned.Gen && inst.Resize == nil:
-		return true // it was refused
+	case inst.Limits != nil && inst.Limits.Gen == assigned.Gen && inst.Resize == nil: // it was refused
+		l.takeFailover(now, inst, assigned.Failover, fx)
+		return true
 	default:
 		if why := l.unlimited(inst, &assigned); assigned.Revision != inst.A.Revision && why != "" {
 			inst.Limits = &wire.LimitsRefusal{Gen: assigned.Gen, Reason: why}
+			l.takeFailover(now, inst, assigned.Failover, fx)
 			l.changed(now, inst, fx)
 			return true
 		}
@@ -67,6 +69,16 @@ func (l *lifecycle) relimit(now time.Time, inst *placement, assigned spec.Assign
 	l.send(inst)
 	l.sendNext(inst)
 	return true
+}
+
+// takeFailover takes whether an instance fails over. It holds even where the rest of an assignment is refused: the root takes it as
+// confirmed with the set that it was in.
+func (l *lifecycle) takeFailover(now time.Time, p *placement, failover bool, fx *wire.Effects) {
+	if p.A.Failover != failover {
+		p.A.Failover = failover
+		l.boundTo(p)
+		l.changed(now, p, fx)
+	}
 }
 
 // unlimited says why a placement cannot be given the limits of an assignment while it runs, or "".

@@ -162,7 +162,11 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		rp.guard.counted(now, rp.trust.Odd(now, name, evidence.Replays, "it repeats reports that it sent before"), fx)
 		return members.IgnoredOld
 	}
-	r.Complete(w.report.Instances, func(id skerry.InstanceID) bool { p := rp.places[id]; return p != nil && p.Worker == name })
+	child := rp.Children.Get(name)
+	r.Complete(w.report.Instances, func(id skerry.InstanceID) bool { // also what may come to be the worker's: nobody tells it again
+		p := rp.places[id]
+		return p != nil && p.at(name) || tells(child, wire.AssignmentKey(id))
+	})
 	facts := r.Facts
 	r.Facts = nil
 	if r.Coordinate != nil && !r.Coordinate.Valid() {

@@ -173,7 +173,7 @@ func (c *Core) confirm(k *members.Child, fx *wire.Effects) {
 	for _, id := range slices.Sorted(maps.Keys(c.failover.unsure)) {
 		i := c.Apps.Instance(id)
 		switch {
-		case i == nil || i.Holder == "" || i.Stopping:
+		case i == nil || i.Holder == "" || i.Stopping || !c.failsOver(i): // else it would confirm that it lets it run
 			delete(c.failover.unsure, id)
 		case i.Holder == k.Name && k.Desired.Confirmed(wire.AssignmentKey(id)):
 			delete(c.failover.unsure, id)

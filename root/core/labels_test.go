@@ -237,6 +237,37 @@ func TestFailoverOfGroups(t *testing.T) {
 	}
 }
 
+// TestFailoverEndsUnconfirmed: a site that confirms that it lets run what can go nowhere else has not confirmed that it ends that,
+// though it was asked to before. When its group has another site again while it is out of touch, nothing is started a second time.
+func TestFailoverEndsUnconfirmed(t *testing.T) {
+	west := map[string]string{"region": "west"}
+	root := newLabelled(t, "harbour")
+	root.c.opt.LostAfter = DefaultLostAfter
+	root.step(LabelCluster{Name: "harbour", Set: west})
+	root.join("hill")
+	app := root.app(spec.ModeService, west)
+	app.App.Spec.Services[0].OnDisconnect = spec.StopAfter(30 * time.Second)
+	root.step(app)
+	root.step(LabelCluster{Name: "hill", Set: west})
+	root.step(LabelCluster{Name: "hill", Remove: []string{"region"}})
+	k := root.c.Children.Get("harbour")
+	root.step(ChildFrame{Name: "harbour", Msg: &wire.SetAck{Set: members.Desired, Incarnation: k.Desired.Incarnation(), Gen: k.Desired.Gen(),
+		Digest: k.Desired.Digest()}})
+	for _, i := range root.c.Apps.HeldBy("harbour") {
+		root.observe("harbour", i, skerry.Running)
+		if i.Bound {
+			t.Errorf("%s: its site is thought to end it, and was told not to", i.ID)
+		}
+	}
+	root.step(ChildDown{Name: "harbour"})
+	root.step(LabelCluster{Name: "hill", Set: west})
+	root.now = root.now.Add(time.Hour)
+	root.keep(root.c.Tick(root.now))
+	if got := root.sites(); got != "harbour harbour" {
+		t.Errorf("after an hour: got instances at %q, want them to wait for harbour", got)
+	}
+}
+
 // TestFailoverOfLists does the same with a list of sites, which may join later.
 func TestFailoverOfLists(t *testing.T) {
 	for _, row := range []struct {
