@@ -300,7 +300,10 @@ func (s *site) runbook(web skerry.InstanceID) {
 	}
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
 		args := strings.Fields(strings.NewReplacer("web-x5b2k", string(web), "FIELD", "spec.services.image").Replace(line))
-		if look(args...) == "" { // the root has no workers, for example
+		switch {
+		case args[len(args)-1] == "upgrades": // of which there are none, and none at sites
+			sk(args...)
+		case look(args...) == "": // the root has no workers, for example
 			sk(append([]string{"--context", "site"}, args...)...)
 		}
 	}
