@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -157,7 +158,7 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 	if told.Refused != "" {
 		return told, ""
 	}
-	busy := false
+	busy, early := false, ""
 	for _, name := range slices.Sorted(maps.Keys(u.workers)) {
 		have, child := u.workers[name], u.Children.Get(name)
 		if have.Facts == nil || have.Carrier != "" || child == nil {
@@ -174,13 +175,18 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 		seq, ordered := u.record.Orders[name]
 		facts := have.Facts.Agent
 		switch {
+		case !ordered && have.agentUnderWay(): // by another order: it is next itself, as a second worker at a time would be one too many
+			if child.Connected && early == "" {
+				early = name
+			}
+			busy = busy || !child.Connected && !have.sight.Lost()
 		case !ordered:
 			if next == "" && child.Connected {
 				next = name
 			}
 		case have.Agent == nil || have.Agent.Seq != seq:
 			told.Failed = "meanwhile, somebody at the site started another upgrade of a worker"
-		case facts == nil || facts.Order < seq || facts.Stage != wire.AgentPassed && facts.Stage != wire.AgentFailed:
+		case have.agentUnderWay():
 			busy = true
 		case facts.Stage == wire.AgentFailed:
 			told.Failed = "a worker keeps its program: " + uplink.Redact(u.workers, facts.Why, name)
@@ -191,11 +197,17 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 			}
 		}
 	}
-	if busy {
+	if next = cmp.Or(early, next); busy {
 		next = ""
 	}
 	told.Bound()
 	return told, next
+}
+
+// agentUnderWay reports whether a worker has not told how the order that its agent has been given ended.
+func (w *worker) agentUnderWay() bool {
+	facts := w.Facts.Agent
+	return w.Agent != nil && (facts == nil || facts.Order < w.Agent.Seq || facts.Stage != wire.AgentPassed && facts.Stage != wire.AgentFailed)
 }
 
 // orderWorker has one worker upgraded, or says why that cannot be.
