@@ -161,10 +161,16 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 	busy, early := false, ""
 	for _, name := range slices.Sorted(maps.Keys(u.workers)) {
 		have, child := u.workers[name], u.Children.Get(name)
-		if have.Facts == nil || have.Carrier != "" || child == nil {
+		if have.Carrier != "" {
 			continue // an agent that is not Skerry's is upgraded on its device
 		}
 		told.Workers++
+		if have.Facts == nil || child == nil { // nothing is known of it yet, and so not that it is upgraded
+			if child == nil || !child.Connected {
+				told.Away++
+			}
+			continue
+		}
 		if told.Versions == nil {
 			told.Versions = map[string]int{}
 		}

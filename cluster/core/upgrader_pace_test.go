@@ -90,3 +90,19 @@ func TestOrderWaitsForWorkerOfEarlierOrder(t *testing.T) {
 		t.Errorf("got %+v, want all three upgraded", told)
 	}
 }
+
+// The site does not count as upgraded while a worker has joined and not reported.
+func TestOrderCountsWorkersWithoutFacts(t *testing.T) {
+	s := newWaveSite()
+	s.joins("a")
+	if told := s.ordered(1); told.Workers != 1 || told.Upgraded != 0 {
+		t.Errorf("before the worker reported, the root is told %+v, want one worker that is not upgraded", told)
+	}
+	if s.workers["a"].Agent != nil {
+		t.Error("a worker is upgraded of which nothing is known")
+	}
+	s.reports("a")
+	if s.ordered(1); s.workers["a"].Agent == nil {
+		t.Error("it is not upgraded once it has reported")
+	}
+}
