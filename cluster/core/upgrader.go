@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/uplink"
@@ -121,7 +122,8 @@ func (u *upgrader) follow(now time.Time, value []byte, fx *wire.Effects) {
 
 // checkOrder reports what of an order makes no sense.
 func checkOrder(order *wire.SiteOrder) error {
-	if order.Seq == 0 || len(order.Image) > 512 || !strings.Contains(order.Image, "@sha256:") {
+	if odd := func(r rune) bool { return !unicode.IsPrint(r) }; order.Seq == 0 || len(order.Image) > 512 ||
+		!strings.Contains(order.Image, "@sha256:") || strings.ContainsFunc(order.Image, odd) {
 		return skerry.Errorf(skerry.CodeInvalid, "the order has no number or no image that is pinned by its digest")
 	}
 	return skerry.CheckName(order.Name)

@@ -106,3 +106,13 @@ func TestOrderCountsWorkersWithoutFacts(t *testing.T) {
 		t.Error("it is not upgraded once it has reported")
 	}
 }
+
+// An image is shown to people, in events and in the audit: a terminal must not act on it.
+func TestOrderOfUnprintableImage(t *testing.T) {
+	s := newWaveSite("a")
+	var fx wire.Effects
+	s.upgrader.follow(s.now, wire.New().Marshal(&wire.SiteOrder{Seq: 1, Name: "v2", Image: "\x1b[2J" + goodImage}), &fx)
+	if taken := takenOrders(&fx); len(taken) > 0 || s.workers["a"].Agent != nil {
+		t.Errorf("an image with control characters was taken up: %+v", taken)
+	}
+}
