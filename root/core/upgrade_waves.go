@@ -75,7 +75,7 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 	return changed
 }
 
-// judge looks at what a site under way reports, and reports whether its stage changes.
+// judge looks at what a site under way reports, and reports whether it came to an end.
 func (us *upgrades) judge(now time.Time, upgrade *view.Upgrade, site *view.UpgradeCluster, fx *wire.Effects) bool {
 	if site.Stage != view.StageUpgrading && site.Stage != view.StageWatched {
 		return false
@@ -96,7 +96,8 @@ func (us *upgrades) judge(now time.Time, upgrade *view.Upgrade, site *view.Upgra
 		us.tell(now, site.Cluster, wire.EventWarning, "ClusterUpgradeFailed",
 			fmt.Sprintf("cluster %s is not upgraded to %s: %s", site.Cluster, upgrade.Image, why), fx)
 	}
-	return true
+	// A start has sites watched anew, so that is not kept: a site that goes back and forth would have all written each time.
+	return !open(site)
 }
 
 // verdict gives the stage that a site under way has come to, and why it is there.
