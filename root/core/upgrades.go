@@ -33,6 +33,10 @@ const (
 	maxUpgradeWindow      = time.Hour
 	// maxUpgrades bounds the records of upgrades. The oldest that has ended gives way to a new one.
 	maxUpgrades = 100
+	// maxUpgradeSites bounds the clusters of an upgrade, so that the store takes a record of them all without what they say.
+	maxUpgradeSites = 2500
+	// maxUpgradeRecord is less than the store takes as one value.
+	maxUpgradeRecord = 1000 << 10
 )
 
 type (
@@ -105,6 +109,15 @@ func (us *upgrades) save(upgrade *view.Upgrade, fx *wire.Effects) {
 	if err != nil {
 		panic("upgrades always marshal: " + err.Error())
 	}
+	if len(data) > maxUpgradeRecord { // sites say much: what they say is left out
+		bare := cloneUpgrade(upgrade)
+		for n := range bare.Sites {
+			bare.Sites[n].Why, bare.Sites[n].Versions = "", nil
+		}
+		if data, err = json.Marshal(&bare); err != nil {
+			panic("upgrades always marshal: " + err.Error())
+		}
+	}
 	fx.Put(prefixUpgrade+upgrade.Name, data)
 }
 
@@ -137,6 +150,10 @@ func (us *upgrades) begin(now time.Time, asked *StartUpgrade, fx *wire.Effects) 
 	names, err := us.selected(&plan)
 	if err != nil {
 		return err
+	}
+	if max(len(names), len(plan.Clusters)) > maxUpgradeSites {
+		return skerry.Errorf(skerry.CodeTooLarge, "an upgrade of %d clusters is too large; up to %d are allowed",
+			max(len(names), len(plan.Clusters)), maxUpgradeSites).WithHint("upgrade them in parts, by names or labels")
 	}
 	takes := 0
 	for _, name := range names {

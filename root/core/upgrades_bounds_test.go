@@ -1,9 +1,13 @@
 package core
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -24,5 +28,67 @@ func TestFlappingSiteWritesNothing(t *testing.T) {
 	}
 	if writes > 2 {
 		t.Errorf("100 reports of one site had the upgrade written %d times", writes)
+	}
+}
+
+// Whatever sites report, and however many there are, the record of an upgrade can be stored.
+func TestUpgradeRecordFitsStore(t *testing.T) {
+	sites := make([]string, 120)
+	for n := range sites {
+		sites[n] = fmt.Sprintf("s%03d", n)
+	}
+	r := newHostileRoot(t, sites...)
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true, Wave: len(sites), MaxFailures: len(sites)}, Digest: agentImage})
+	most := 0
+	for n, site := range r.upgrade().Sites {
+		told := &wire.SiteUpgrade{Seq: site.Seq, Workers: 1, Failed: strings.Repeat("<", 512), Versions: map[string]int{}}
+		for v := range 16 {
+			told.Versions[strings.Repeat("<", 250)+fmt.Sprint(v)] = 1
+		}
+		for _, w := range r.step(ChildFrame{Name: sites[n], Msg: &wire.Report{Kind: wire.ReportCluster, Payload: granting(told)}}).Writes {
+			most = max(most, len(w.Value))
+		}
+	}
+	if most > store.MaxValue {
+		t.Errorf("hostile sites have a record of %d bytes written, and at most %d can be", most, store.MaxValue)
+	}
+	if upgrade := r.upgrade(); upgrade.Sites[0].Stage != view.StageFailed || upgrade.Sites[0].Why == "" {
+		t.Errorf("got %+v, want it failed with its reason", upgrade.Sites[0])
+	}
+}
+
+// An upgrade of more clusters than a record can hold is refused, and not begun.
+func TestUpgradeOfTooManySites(t *testing.T) {
+	r := newHostileRoot(t)
+	for n := range 6000 {
+		name := fmt.Sprintf("s%04d%s", n, strings.Repeat("x", 58))
+		_ = r.c.Children.Put(name, "x", nil)
+	}
+	fx := r.c.Step(r.now, StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true}, Digest: agentImage})
+	if err := skerry.AsError(fx.Err); fx.Err == nil || err.Code != skerry.CodeTooLarge {
+		t.Errorf("6000 clusters: got %v, want it refused as too large", fx.Err)
+	}
+	if len(r.c.Views().Upgrades()) != 0 {
+		t.Error("it was begun")
+	}
+}
+
+// The largest upgrade that is begun can be stored to its end.
+func TestLargestUpgradeFitsStore(t *testing.T) {
+	site := view.UpgradeCluster{Cluster: skerry.ClusterName(strings.Repeat("x", 63)), Wave: 10000, Stage: view.StageUpgrading,
+		Since: time.Now(), Begun: time.Now(), Why: strings.Repeat("<", 512), Seq: 1 << 63, Workers: 1 << 30, Upgraded: 1 << 30,
+		Versions: map[string]int{"v1": 1}}
+	upgrade := &view.Upgrade{UpgradePlan: view.UpgradePlan{Name: strings.Repeat("x", 63)}, Why: strings.Repeat("<", 1024)}
+	for range maxUpgradeSites {
+		upgrade.Sites = append(upgrade.Sites, site)
+		upgrade.Clusters = append(upgrade.Clusters, string(site.Cluster))
+	}
+	var fx wire.Effects
+	newHostileRoot(t).c.upgrades.save(upgrade, &fx)
+	if n := len(fx.Writes[0].Value); n > store.MaxValue {
+		t.Errorf("its record has %d bytes, and at most %d can be stored", n, store.MaxValue)
+	}
+	if upgrade.Sites[0].Why == "" || upgrade.Sites[0].Versions == nil {
+		t.Error("what is shown was cut with what is stored")
 	}
 }
