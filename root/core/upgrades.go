@@ -31,6 +31,8 @@ const (
 	maxUpgradeSteady      = 24 * time.Hour
 	maxUpgradeTimeout     = 30 * 24 * time.Hour
 	maxUpgradeWindow      = time.Hour
+	// upgradeReturn is what a site has left of its time, at least, after a start of the root: it was not heard meanwhile.
+	upgradeReturn = 5 * time.Minute
 	// maxUpgrades bounds the records of upgrades. The oldest that has ended gives way to a new one.
 	maxUpgrades = 100
 	// maxUpgradeSites bounds the clusters of an upgrade, so that the store takes a record of them all without what they say.
@@ -94,6 +96,10 @@ func (us *upgrades) start(now time.Time) {
 				continue
 			}
 			site.Stage, site.Since = view.StageUpgrading, now
+			timeout := time.Duration(upgrade.Timeout)
+			if late := now.Add(min(upgradeReturn, timeout) - timeout); site.Begun.Before(late) {
+				site.Begun = late
+			}
 			ordered[string(site.Cluster)] = true
 		}
 	}

@@ -7,10 +7,26 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
+
+// restarted is the root after a restart, with what it had stored.
+func (r *hostileRoot) restarted() *Core {
+	r.t.Helper()
+	c := New(Options{Incarnation: "a"})
+	for key, value := range r.kv {
+		if value == nil {
+			continue
+		}
+		if err := c.Load(key, value); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return c
+}
 
 // A site that goes back and forth between upgraded and not has the root write nothing.
 func TestFlappingSiteWritesNothing(t *testing.T) {
@@ -90,5 +106,25 @@ func TestLargestUpgradeFitsStore(t *testing.T) {
 	}
 	if upgrade.Sites[0].Why == "" || upgrade.Sites[0].Versions == nil {
 		t.Error("what is shown was cut with what is stored")
+	}
+}
+
+// A root that was down for longer than a site's time gives the site a moment to come back before it counts as failed.
+func TestRootBackAfterTimeoutOfSite(t *testing.T) {
+	r := newHostileRoot(t, "a")
+	r.tells("a", granting(nil))
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true, Timeout: spec.Duration(time.Hour)}, Digest: agentImage})
+	c, now := r.restarted(), r.now.Add(3*time.Hour)
+	c.Start(now)
+	upgrade, err := c.Views().Upgrade("v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if upgrade.State != view.UpgradeRunning || upgrade.Sites[0].Stage != view.StageUpgrading {
+		t.Errorf("at its start, before any site could be in touch, it is %s with %+v", upgrade.State, upgrade.Sites)
+	}
+	c.Tick(now.Add(time.Hour))
+	if upgrade, _ = c.Views().Upgrade("v2"); upgrade.State != view.UpgradeStopped {
+		t.Errorf("an hour later it is %s, want it stopped", upgrade.State)
 	}
 }
