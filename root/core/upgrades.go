@@ -337,7 +337,8 @@ func (us *upgrades) remove(name string, fx *wire.Effects) error {
 func (us *upgrades) forget(now time.Time, name string, fx *wire.Effects) {
 	for _, upgrade := range us.all {
 		for n := range upgrade.Sites {
-			if site := &upgrade.Sites[n]; string(site.Cluster) == name && !upgrade.State.Ended() && open(site) {
+			site := &upgrade.Sites[n] // one that failed would be tried again
+			if string(site.Cluster) == name && !upgrade.State.Ended() && (open(site) || site.Stage == view.StageFailed) {
 				stage(now, site, view.StageSkipped, "the cluster was removed")
 				us.save(upgrade, fx)
 			}

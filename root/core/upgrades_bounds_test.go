@@ -128,3 +128,20 @@ func TestRootBackAfterTimeoutOfSite(t *testing.T) {
 		t.Errorf("an hour later it is %s, want it stopped", upgrade.State)
 	}
 }
+
+// A cluster that failed and was removed is not waited for once more, nor is another that joined under its name upgraded for it.
+func TestResumeAfterFailedSiteWasRemoved(t *testing.T) {
+	r := newHostileRoot(t, "a", "b")
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true}, Digest: agentImage})
+	r.tells("a", granting(&wire.SiteUpgrade{Seq: r.upgrade().Sites[0].Seq, Workers: 1, Failed: "it ended"}))
+	r.step(ChildDown{Name: "a"})
+	r.step(RemoveCluster{Name: "a"})
+	r.step(ChildUp{Hello: &wire.Hello{Name: "a"}})
+	if upgrade := r.upgrade(); upgrade.State != view.UpgradeStopped {
+		t.Fatalf("it is %s, want it stopped", upgrade.State)
+	}
+	r.step(ChangeUpgrade{Name: "v2", To: view.UpgradeRunning})
+	if got := r.upgrade(); r.has("a", wire.SiteUpgradeKey) || !r.has("b", wire.SiteUpgradeKey) {
+		t.Errorf("resumed, the order is not b's alone: %+v", got.Sites)
+	}
+}
