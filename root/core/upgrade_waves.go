@@ -27,7 +27,7 @@ func (us *upgrades) advance(now time.Time, fx *wire.Effects) {
 
 // advanceOne reports whether something has to be kept.
 func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Effects) (changed bool) {
-	wave, failed, last := 0, 0, ""
+	wave, failed, skipped, last := 0, 0, 0, ""
 	for n := range upgrade.Sites {
 		site := &upgrade.Sites[n]
 		if us.judge(now, upgrade, site, fx) {
@@ -37,6 +37,8 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 		case site.Stage == view.StageFailed:
 			failed++
 			last = cmp.Or(last, "cluster "+string(site.Cluster)+": "+site.Why)
+		case site.Stage == view.StageSkipped:
+			skipped++
 		case open(site) && (wave == 0 || site.Wave < wave):
 			wave = site.Wave
 		}
@@ -51,8 +53,11 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 		changed = true
 	case upgrade.State == view.UpgradeRunning && wave == 0:
 		why := "all clusters are upgraded"
-		if failed > 0 {
+		switch {
+		case failed > 0:
 			why = fmt.Sprintf("%d failed, as many as were allowed to", failed)
+		case skipped > 0:
+			why = fmt.Sprintf("%s upgraded, %d skipped", count(len(upgrade.Sites)-skipped, "cluster"), skipped)
 		}
 		us.turn(now, upgrade, view.UpgradeDone, why, wire.EventNormal, "ClusterUpgradeDone", fx)
 		changed = true

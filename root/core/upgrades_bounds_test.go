@@ -145,3 +145,14 @@ func TestResumeAfterFailedSiteWasRemoved(t *testing.T) {
 		t.Errorf("resumed, the order is not b's alone: %+v", got.Sites)
 	}
 }
+
+// An upgrade that left clusters out does not say that all are upgraded.
+func TestDoneTellsWhatWasSkipped(t *testing.T) {
+	r := newHostileRoot(t, "a")
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true}, Digest: agentImage})
+	r.step(ChildDown{Name: "a"})
+	r.step(RemoveCluster{Name: "a"})
+	if upgrade := r.upgrade(); strings.Contains(upgrade.Why, "all clusters are upgraded") {
+		t.Errorf("no cluster was upgraded, and it is %s: %s", upgrade.State, upgrade.Why)
+	}
+}
