@@ -153,15 +153,21 @@ func count(n int, what string) string {
 
 // give has a site know its order.
 func (us *upgrades) give(upgrade *view.Upgrade, site *view.UpgradeCluster) {
-	value := us.codec.Marshal(&wire.SiteOrder{Seq: site.Seq, Name: upgrade.Name, Image: upgrade.Digest,
-		Window: upgrade.Window, By: upgrade.By, Pause: upgrade.State != view.UpgradeRunning})
 	child := us.children.Get(string(site.Cluster))
 	if child == nil {
 		return
 	}
-	if had, ok := child.Desired.Get(wire.SiteUpgradeKey); !ok || !bytes.Equal(had, value) {
+	had, ok := child.Desired.Get(wire.SiteUpgradeKey)
+	now := givenOrder{seq: site.Seq, pause: upgrade.State != view.UpgradeRunning}
+	if ok && us.given[child.Name] == now {
+		return
+	}
+	value := us.codec.Marshal(&wire.SiteOrder{Seq: site.Seq, Name: upgrade.Name, Image: upgrade.Digest,
+		Window: upgrade.Window, By: upgrade.By, Pause: now.pause})
+	if !ok || !bytes.Equal(had, value) {
 		_ = us.children.Put(child.Name, wire.SiteUpgradeKey, value) // it always fits: its texts are bounded
 	}
+	us.given[child.Name] = now
 }
 
 // wake notes when a site has been steady, or is late.

@@ -65,12 +65,20 @@ type upgrades struct {
 	codec    *wire.Codec
 	// report gives what a site reported last, and since when the connection is up over which it did; nil: nothing, in this life.
 	report    func(site string) (*wire.ClusterReport, time.Time)
+	given     map[string]givenOrder // by site, in this life: orders are not written anew for each message
 	lastOrder uint64
 	due       time.Time // when something is late or has been steady; zero: nothing will be
 }
 
+// givenOrder is what of a site's order may change.
+type givenOrder struct {
+	seq   uint64
+	pause bool
+}
+
 func newUpgrades(children *members.Children, groups *labels, report func(string) (*wire.ClusterReport, time.Time)) *upgrades {
-	return &upgrades{all: map[string]*view.Upgrade{}, children: children, labels: groups, report: report, codec: wire.New()}
+	return &upgrades{all: map[string]*view.Upgrade{}, children: children, labels: groups, report: report, codec: wire.New(),
+		given: map[string]givenOrder{}}
 }
 
 func (us *upgrades) load(name string, value []byte) error {
@@ -335,6 +343,7 @@ func (us *upgrades) remove(name string, fx *wire.Effects) error {
 
 // forget ends what a site that was removed has to do with upgrades.
 func (us *upgrades) forget(now time.Time, name string, fx *wire.Effects) {
+	delete(us.given, name)
 	for _, upgrade := range us.all {
 		for n := range upgrade.Sites {
 			site := &upgrade.Sites[n] // one that failed would be tried again

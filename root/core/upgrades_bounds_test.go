@@ -156,3 +156,33 @@ func TestDoneTellsWhatWasSkipped(t *testing.T) {
 		t.Errorf("no cluster was upgraded, and it is %s: %s", upgrade.State, upgrade.Why)
 	}
 }
+
+// A report of one site has the orders of the others that are under way not made anew: a site that reports much would stop the root.
+func TestReportDuringLargeWave(t *testing.T) {
+	sites := make([]string, 500)
+	for n := range sites {
+		sites[n] = fmt.Sprintf("s%03d", n)
+	}
+	r := newHostileRoot(t, sites...)
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true, Wave: len(sites)}, Digest: agentImage})
+	report := ChildFrame{Name: sites[0], Msg: &wire.Report{Kind: wire.ReportCluster, Payload: granting(nil)}}
+	if n := testing.AllocsPerRun(20, func() { r.c.Step(r.now, report) }); n > float64(len(sites))/2 {
+		t.Errorf("a report has the root allocate %.0f times with %d sites under way", n, len(sites))
+	}
+	// The orders follow the upgrade all the same, and are given again to a site that has none.
+	paused := func(site string) bool {
+		value, _ := r.c.Children.Get(site).Desired.Get(wire.SiteUpgradeKey)
+		var order wire.SiteOrder
+		return wire.New().Unmarshal(value, &order) == nil && order.Pause
+	}
+	for _, to := range []view.UpgradeState{view.UpgradePaused, view.UpgradeRunning} {
+		r.step(ChangeUpgrade{Name: "v2", To: to})
+		if paused(sites[1]) != (to == view.UpgradePaused) {
+			t.Errorf("with the upgrade %s, the order of a site says otherwise", to)
+		}
+	}
+	r.c.Children.Delete(sites[1], wire.SiteUpgradeKey)
+	if r.step(report); !r.has(sites[1], wire.SiteUpgradeKey) {
+		t.Error("a site that had lost its order has none")
+	}
+}
