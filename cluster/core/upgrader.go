@@ -31,6 +31,12 @@ const keySiteUpgrade = "site-upgrade"
 // ordersApart is the least time between two orders of the root that are taken up: each of them is audited.
 const ordersApart = 10 * time.Second
 
+// So many orders are taken up in a row, and then one more per ordersRefill: fewer than the audit forgets by age.
+const (
+	ordersBurst  = 20
+	ordersRefill = 30 * time.Minute
+)
+
 // OrderTaken tells the server, for the audit, that the site took up an order of the root, or refused it.
 type OrderTaken struct {
 	Order   wire.SiteOrder
@@ -45,6 +51,8 @@ type upgrader struct {
 	value  []byte // of the order as it was read last
 	order  *wire.SiteOrder
 	taken  time.Time // when an order was taken up last
+	spent  int       // of ordersBurst
+	refill time.Time // when it became fewer last
 	due    time.Time // when one that came too soon may be; zero: none has
 	tells  wire.SiteUpgrade
 }
@@ -135,6 +143,14 @@ func (u *upgrader) takeOrder(now time.Time, fx *wire.Effects) bool {
 		u.due = u.taken.Add(ordersApart)
 		return false
 	}
+	if n := int(now.Sub(u.refill) / ordersRefill); u.spent == 0 || n != 0 { // the clock may have been set back
+		u.spent, u.refill = max(u.spent-max(n, 0), 0), now
+	}
+	if u.spent >= ordersBurst {
+		u.due = u.refill.Add(ordersRefill)
+		return false
+	}
+	u.spent++
 	u.taken, u.record = now, orderRecord{Seq: u.order.Seq, Image: u.order.Image, Orders: map[string]uint64{}}
 	u.save(fx)
 	refused := u.notGranted()

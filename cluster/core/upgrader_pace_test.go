@@ -116,3 +116,35 @@ func TestOrderOfUnprintableImage(t *testing.T) {
 		t.Errorf("an image with control characters was taken up: %+v", taken)
 	}
 }
+
+// A root that orders without end does not push everything else out of the site's audit, which holds some ten thousand records.
+func TestOrdersOfADay(t *testing.T) {
+	s := newWaveSite()
+	var all wire.Effects
+	order := func(seq int) {
+		s.upgrader.follow(s.now, wire.New().Marshal(&wire.SiteOrder{Seq: uint64(seq), Name: "v2", Image: goodImage}), &all)
+	}
+	for n := range 24 * 60 * 5 {
+		s.now = s.now.Add(12 * time.Second)
+		order(n + 1)
+	}
+	if n := len(takenOrders(&all)); n < 20 || n > 100 {
+		t.Errorf("in a day %d orders were taken up, want a few dozen", n)
+	}
+	// The one that waits is due, and is taken up then.
+	if due := s.upgrader.due; due.After(s.now.Add(time.Hour)) {
+		t.Errorf("the next order is due at %v, and it is %v", due, s.now)
+	} else if !due.IsZero() {
+		all, s.now = wire.Effects{}, due
+		if order(1 << 40); len(takenOrders(&all)) != 1 {
+			t.Error("an order was not taken up when it was due")
+		}
+	}
+	// A clock that was set back does not stop orders.
+	all, s.now = wire.Effects{}, s.now.Add(-1000*time.Hour)
+	order(1 << 41)
+	all, s.now = wire.Effects{}, s.now.Add(time.Hour)
+	if order(1 << 42); len(takenOrders(&all)) != 1 {
+		t.Error("after the clock was set back, no order is taken up")
+	}
+}
