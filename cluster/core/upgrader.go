@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/uplink"
@@ -29,6 +31,12 @@ const keySiteUpgrade = "site-upgrade"
 // ordersApart is the least time between two orders of the root that are taken up: each of them is audited.
 const ordersApart = 10 * time.Second
 
+// So many orders are taken up in a row, and then one more per ordersRefill: fewer than the audit forgets by age.
+const (
+	ordersBurst  = 20
+	ordersRefill = 30 * time.Minute
+)
+
 // OrderTaken tells the server, for the audit, that the site took up an order of the root, or refused it.
 type OrderTaken struct {
 	Order   wire.SiteOrder
@@ -43,6 +51,8 @@ type upgrader struct {
 	value  []byte // of the order as it was read last
 	order  *wire.SiteOrder
 	taken  time.Time // when an order was taken up last
+	spent  int       // of ordersBurst
+	refill time.Time // when it became fewer last
 	due    time.Time // when one that came too soon may be; zero: none has
 	tells  wire.SiteUpgrade
 }
@@ -120,7 +130,8 @@ func (u *upgrader) follow(now time.Time, value []byte, fx *wire.Effects) {
 
 // checkOrder reports what of an order makes no sense.
 func checkOrder(order *wire.SiteOrder) error {
-	if order.Seq == 0 || len(order.Image) > 512 || !strings.Contains(order.Image, "@sha256:") {
+	if odd := func(r rune) bool { return !unicode.IsPrint(r) }; order.Seq == 0 || len(order.Image) > 512 ||
+		!strings.Contains(order.Image, "@sha256:") || strings.ContainsFunc(order.Image, odd) {
 		return skerry.Errorf(skerry.CodeInvalid, "the order has no number or no image that is pinned by its digest")
 	}
 	return skerry.CheckName(order.Name)
@@ -132,6 +143,14 @@ func (u *upgrader) takeOrder(now time.Time, fx *wire.Effects) bool {
 		u.due = u.taken.Add(ordersApart)
 		return false
 	}
+	if n := int(now.Sub(u.refill) / ordersRefill); u.spent == 0 || n != 0 { // the clock may have been set back
+		u.spent, u.refill = max(u.spent-max(n, 0), 0), now
+	}
+	if u.spent >= ordersBurst {
+		u.due = u.refill.Add(ordersRefill)
+		return false
+	}
+	u.spent++
 	u.taken, u.record = now, orderRecord{Seq: u.order.Seq, Image: u.order.Image, Orders: map[string]uint64{}}
 	u.save(fx)
 	refused := u.notGranted()
@@ -157,13 +176,19 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 	if told.Refused != "" {
 		return told, ""
 	}
-	busy := false
+	busy, early := false, ""
 	for _, name := range slices.Sorted(maps.Keys(u.workers)) {
 		have, child := u.workers[name], u.Children.Get(name)
-		if have.Facts == nil || have.Carrier != "" || child == nil {
+		if have.Carrier != "" {
 			continue // an agent that is not Skerry's is upgraded on its device
 		}
 		told.Workers++
+		if have.Facts == nil || child == nil { // nothing is known of it yet, and so not that it is upgraded
+			if child == nil || !child.Connected {
+				told.Away++
+			}
+			continue
+		}
 		if told.Versions == nil {
 			told.Versions = map[string]int{}
 		}
@@ -174,13 +199,18 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 		seq, ordered := u.record.Orders[name]
 		facts := have.Facts.Agent
 		switch {
+		case !ordered && have.agentUnderWay(): // by another order: it is next itself, as a second worker at a time would be one too many
+			if child.Connected && early == "" {
+				early = name
+			}
+			busy = busy || !child.Connected && !have.sight.Lost()
 		case !ordered:
 			if next == "" && child.Connected {
 				next = name
 			}
 		case have.Agent == nil || have.Agent.Seq != seq:
 			told.Failed = "meanwhile, somebody at the site started another upgrade of a worker"
-		case facts == nil || facts.Order < seq || facts.Stage != wire.AgentPassed && facts.Stage != wire.AgentFailed:
+		case have.agentUnderWay():
 			busy = true
 		case facts.Stage == wire.AgentFailed:
 			told.Failed = "a worker keeps its program: " + uplink.Redact(u.workers, facts.Why, name)
@@ -191,11 +221,17 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 			}
 		}
 	}
-	if busy {
+	if next = cmp.Or(early, next); busy {
 		next = ""
 	}
 	told.Bound()
 	return told, next
+}
+
+// agentUnderWay reports whether a worker has not told how the order that its agent has been given ended.
+func (w *worker) agentUnderWay() bool {
+	facts := w.Facts.Agent
+	return w.Agent != nil && (facts == nil || facts.Order < w.Agent.Seq || facts.Stage != wire.AgentPassed && facts.Stage != wire.AgentFailed)
 }
 
 // orderWorker has one worker upgraded, or says why that cannot be.

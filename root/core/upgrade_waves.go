@@ -27,7 +27,7 @@ func (us *upgrades) advance(now time.Time, fx *wire.Effects) {
 
 // advanceOne reports whether something has to be kept.
 func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Effects) (changed bool) {
-	wave, failed, last := 0, 0, ""
+	wave, failed, skipped, last := 0, 0, 0, ""
 	for n := range upgrade.Sites {
 		site := &upgrade.Sites[n]
 		if us.judge(now, upgrade, site, fx) {
@@ -37,6 +37,8 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 		case site.Stage == view.StageFailed:
 			failed++
 			last = cmp.Or(last, "cluster "+string(site.Cluster)+": "+site.Why)
+		case site.Stage == view.StageSkipped:
+			skipped++
 		case open(site) && (wave == 0 || site.Wave < wave):
 			wave = site.Wave
 		}
@@ -51,8 +53,11 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 		changed = true
 	case upgrade.State == view.UpgradeRunning && wave == 0:
 		why := "all clusters are upgraded"
-		if failed > 0 {
+		switch {
+		case failed > 0:
 			why = fmt.Sprintf("%d failed, as many as were allowed to", failed)
+		case skipped > 0:
+			why = fmt.Sprintf("%s upgraded, %d skipped", count(len(upgrade.Sites)-skipped, "cluster"), skipped)
 		}
 		us.turn(now, upgrade, view.UpgradeDone, why, wire.EventNormal, "ClusterUpgradeDone", fx)
 		changed = true
@@ -75,7 +80,7 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 	return changed
 }
 
-// judge looks at what a site under way reports, and reports whether its stage changes.
+// judge looks at what a site under way reports, and reports whether it came to an end.
 func (us *upgrades) judge(now time.Time, upgrade *view.Upgrade, site *view.UpgradeCluster, fx *wire.Effects) bool {
 	if site.Stage != view.StageUpgrading && site.Stage != view.StageWatched {
 		return false
@@ -96,7 +101,8 @@ func (us *upgrades) judge(now time.Time, upgrade *view.Upgrade, site *view.Upgra
 		us.tell(now, site.Cluster, wire.EventWarning, "ClusterUpgradeFailed",
 			fmt.Sprintf("cluster %s is not upgraded to %s: %s", site.Cluster, upgrade.Image, why), fx)
 	}
-	return true
+	// A start has sites watched anew, so that is not kept: a site that goes back and forth would have all written each time.
+	return !open(site)
 }
 
 // verdict gives the stage that a site under way has come to, and why it is there.
@@ -147,15 +153,21 @@ func count(n int, what string) string {
 
 // give has a site know its order.
 func (us *upgrades) give(upgrade *view.Upgrade, site *view.UpgradeCluster) {
-	value := us.codec.Marshal(&wire.SiteOrder{Seq: site.Seq, Name: upgrade.Name, Image: upgrade.Digest,
-		Window: upgrade.Window, By: upgrade.By, Pause: upgrade.State != view.UpgradeRunning})
 	child := us.children.Get(string(site.Cluster))
 	if child == nil {
 		return
 	}
-	if had, ok := child.Desired.Get(wire.SiteUpgradeKey); !ok || !bytes.Equal(had, value) {
+	had, ok := child.Desired.Get(wire.SiteUpgradeKey)
+	now := givenOrder{seq: site.Seq, pause: upgrade.State != view.UpgradeRunning}
+	if ok && us.given[child.Name] == now {
+		return
+	}
+	value := us.codec.Marshal(&wire.SiteOrder{Seq: site.Seq, Name: upgrade.Name, Image: upgrade.Digest,
+		Window: upgrade.Window, By: upgrade.By, Pause: now.pause})
+	if !ok || !bytes.Equal(had, value) {
 		_ = us.children.Put(child.Name, wire.SiteUpgradeKey, value) // it always fits: its texts are bounded
 	}
+	us.given[child.Name] = now
 }
 
 // wake notes when a site has been steady, or is late.

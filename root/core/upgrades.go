@@ -31,8 +31,14 @@ const (
 	maxUpgradeSteady      = 24 * time.Hour
 	maxUpgradeTimeout     = 30 * 24 * time.Hour
 	maxUpgradeWindow      = time.Hour
+	// upgradeReturn is what a site has left of its time, at least, after a start of the root: it was not heard meanwhile.
+	upgradeReturn = 5 * time.Minute
 	// maxUpgrades bounds the records of upgrades. The oldest that has ended gives way to a new one.
 	maxUpgrades = 100
+	// maxUpgradeSites bounds the clusters of an upgrade, so that the store takes a record of them all without what they say.
+	maxUpgradeSites = 2500
+	// maxUpgradeRecord is less than the store takes as one value.
+	maxUpgradeRecord = 1000 << 10
 )
 
 type (
@@ -59,12 +65,20 @@ type upgrades struct {
 	codec    *wire.Codec
 	// report gives what a site reported last, and since when the connection is up over which it did; nil: nothing, in this life.
 	report    func(site string) (*wire.ClusterReport, time.Time)
+	given     map[string]givenOrder // by site, in this life: orders are not written anew for each message
 	lastOrder uint64
 	due       time.Time // when something is late or has been steady; zero: nothing will be
 }
 
+// givenOrder is what of a site's order may change.
+type givenOrder struct {
+	seq   uint64
+	pause bool
+}
+
 func newUpgrades(children *members.Children, groups *labels, report func(string) (*wire.ClusterReport, time.Time)) *upgrades {
-	return &upgrades{all: map[string]*view.Upgrade{}, children: children, labels: groups, report: report, codec: wire.New()}
+	return &upgrades{all: map[string]*view.Upgrade{}, children: children, labels: groups, report: report, codec: wire.New(),
+		given: map[string]givenOrder{}}
 }
 
 func (us *upgrades) load(name string, value []byte) error {
@@ -90,6 +104,10 @@ func (us *upgrades) start(now time.Time) {
 				continue
 			}
 			site.Stage, site.Since = view.StageUpgrading, now
+			timeout := time.Duration(upgrade.Timeout)
+			if late := now.Add(min(upgradeReturn, timeout) - timeout); site.Begun.Before(late) {
+				site.Begun = late
+			}
 			ordered[string(site.Cluster)] = true
 		}
 	}
@@ -104,6 +122,15 @@ func (us *upgrades) save(upgrade *view.Upgrade, fx *wire.Effects) {
 	data, err := json.Marshal(upgrade)
 	if err != nil {
 		panic("upgrades always marshal: " + err.Error())
+	}
+	if len(data) > maxUpgradeRecord { // sites say much: what they say is left out
+		bare := cloneUpgrade(upgrade)
+		for n := range bare.Sites {
+			bare.Sites[n].Why, bare.Sites[n].Versions = "", nil
+		}
+		if data, err = json.Marshal(&bare); err != nil {
+			panic("upgrades always marshal: " + err.Error())
+		}
 	}
 	fx.Put(prefixUpgrade+upgrade.Name, data)
 }
@@ -137,6 +164,10 @@ func (us *upgrades) begin(now time.Time, asked *StartUpgrade, fx *wire.Effects) 
 	names, err := us.selected(&plan)
 	if err != nil {
 		return err
+	}
+	if max(len(names), len(plan.Clusters)) > maxUpgradeSites {
+		return skerry.Errorf(skerry.CodeTooLarge, "an upgrade of %d clusters is too large; up to %d are allowed",
+			max(len(names), len(plan.Clusters)), maxUpgradeSites).WithHint("upgrade them in parts, by names or labels")
 	}
 	takes := 0
 	for _, name := range names {
@@ -312,9 +343,11 @@ func (us *upgrades) remove(name string, fx *wire.Effects) error {
 
 // forget ends what a site that was removed has to do with upgrades.
 func (us *upgrades) forget(now time.Time, name string, fx *wire.Effects) {
+	delete(us.given, name)
 	for _, upgrade := range us.all {
 		for n := range upgrade.Sites {
-			if site := &upgrade.Sites[n]; string(site.Cluster) == name && !upgrade.State.Ended() && open(site) {
+			site := &upgrade.Sites[n] // one that failed would be tried again
+			if string(site.Cluster) == name && !upgrade.State.Ended() && (open(site) || site.Stage == view.StageFailed) {
 				stage(now, site, view.StageSkipped, "the cluster was removed")
 				us.save(upgrade, fx)
 			}
