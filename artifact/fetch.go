@@ -73,10 +73,19 @@ func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Sourc
 	if done || err != nil {
 		return joined, err
 	}
-	used := s.Cache.usedNow(desc.Size)
+	joined, err = s.begin(ref, name, desc, sources, s.Cache.usedNow(desc.Size))
+	if errors.Is(err, errNotAsked) {
+		joined, err = s.begin(ref, name, desc, sources, s.Cache.askUsed())
+	}
+	return joined, err
+}
+
+// begin joins a flight, or begins one; used is as makeRoomLocked takes it.
+func (s *Store) begin(ref imageref.Ref, name string, desc ocispec.Descriptor, sources []*Source,
+	used map[digest.Digest]bool) (*flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if joined, done, err = underWay(s, ref, name, desc, sources); done || err != nil {
+	if joined, done, err := underWay(s, ref, name, desc, sources); done || err != nil {
 		return joined, err
 	}
 	if err := s.Cache.makeRoomLocked(desc.Size, used); err != nil {
