@@ -84,6 +84,12 @@ func (t *Table) Mount(ctx context.Context, volume *spec.NFSVolume, record string
 	if err != nil {
 		return err
 	}
+	if is && t.elsewhere(volume, at) != nil { // an earlier agent ended before it looked, or somebody renamed it
+		if err := t.unmount(ctx, at); err != nil {
+			return err
+		}
+		is = false
+	}
 	if !is {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			return err
@@ -92,7 +98,46 @@ func (t *Table) Mount(ctx context.Context, volume *spec.NFSVolume, record string
 			return err
 		}
 	}
+	if err := t.elsewhere(volume, at); err != nil {
+		return errors.Join(err, t.unmount(ctx, at))
+	}
 	return t.system.Ask(ctx, volume, at)
+}
+
+// Elsewhere says that a server has something else at a path: a link of its own leads there, which the kernel has followed. Whoever may write
+// to an export can make such links, also to what nobody allowed.
+type Elsewhere struct{ Source, Is string }
+
+func (e *Elsewhere) Error() string {
+	return fmt.Sprintf("%s is, or goes through, a symbolic link of the server's to %s: name that path, if it is allowed", e.Source, e.Is)
+}
+
+// elsewhere returns an error unless what is mounted at a place is what a volume names. Of version 3 only the server knows that.
+func (t *Table) elsewhere(volume *spec.NFSVolume, at string) error {
+	list, err := t.system.Mounts()
+	if err != nil {
+		return err
+	}
+	at, err = written(at)
+	if err != nil {
+		return err
+	}
+	source, _ := mountedAt(list, at)
+	if is, want := source, volume.Source(); !sameSource(is, want) {
+		return &Elsewhere{want, is}
+	}
+	return nil
+}
+
+// sameSource compares servers without regard to case, and paths with it.
+func sameSource(a, b string) bool {
+	cut := func(source string) (string, string) {
+		at := strings.Index(source, ":/")
+		return strings.ToLower(source[:max(at, 0)]), source[max(at, 0):]
+	}
+	server, path := cut(a)
+	other, second := cut(b)
+	return server == other && path == second
 }
 
 // Sweep unmounts what no record names.
@@ -179,22 +224,39 @@ func (t *Table) mounted(at string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(at)) // as the kernel writes it; the last part may be the server's
+	at, err = written(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return isMounted(list, filepath.Join(dir, filepath.Base(at))), err
+	return isMounted(list, at), err
+}
+
+// written gives a path as the kernel writes it; the last part may be the server's.
+func written(at string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(at))
+	return filepath.Join(dir, filepath.Base(at)), err
 }
 
 // isMounted looks for a mount point in the kernel's list.
 func isMounted(mountinfo, at string) bool {
+	_, is := mountedAt(mountinfo, at)
+	return is
+}
+
+// mountedAt gives the source of what was mounted last at a mount point.
+func mountedAt(mountinfo, at string) (source string, is bool) {
 	written := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(at)
 	for line := range strings.Lines(mountinfo) {
-		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == written {
-			return true
+		fields := strings.Fields(line)
+		if len(fields) <= 4 || fields[4] != written {
+			continue
+		}
+		source, is = "", true
+		if dash := slices.Index(fields[5:], "-"); dash >= 0 && len(fields) > 5+dash+2 { // after optional fields: type, source
+			source = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`).Replace(fields[5+dash+2])
 		}
 	}
-	return false
+	return source, is
 }
 
 // hold keeps others from mounting or unmounting an export.

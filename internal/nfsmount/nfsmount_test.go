@@ -3,6 +3,7 @@
 package nfsmount
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,8 @@ func TestMain(m *testing.M) {
 // machine is a kernel with a list of mounts, and a server that does as it is told.
 type machine struct {
 	mu      sync.Mutex
-	list    []string // mount points
+	list    []string // mount points, and what is mounted there
+	link    string   // what the server has at the path, if it is a link
 	log     []string
 	refuse  error
 	hang    chan struct{} // if not nil, mounting waits for it
@@ -43,7 +45,8 @@ func (m *machine) Mounts() (string, error) {
 	defer m.mu.Unlock()
 	out := "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
 	for _, at := range m.list {
-		out += "2 1 0:9 / " + at + " rw - nfs4 nas:/x rw\n"
+		at, source, _ := strings.Cut(at, " ")
+		out += "2 1 0:9 / " + at + " rw - nfs4 " + source + " rw\n"
 	}
 	return out, nil
 }
@@ -66,7 +69,7 @@ func (m *machine) Mount(ctx context.Context, v *spec.NFSVolume, at string) error
 	if m.refuse != nil {
 		return m.refuse
 	}
-	m.list = append(m.list, at)
+	m.list = append(m.list, at+" "+cmp.Or(m.link, v.Source()))
 	return nil
 }
 
@@ -79,7 +82,7 @@ func (m *machine) Unmount(_ context.Context, at string) error {
 	if m.refuse != nil {
 		return m.refuse
 	}
-	m.list = slices.DeleteFunc(m.list, func(one string) bool { return one == at })
+	m.list = slices.DeleteFunc(m.list, func(one string) bool { return strings.HasPrefix(one, at+" ") })
 	return nil
 }
 
@@ -168,6 +171,37 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("what the server has: %v", err)
+	}
+}
+
+// The kernel follows links of the server. Whoever may write to an export can make one, to what the operator does not allow; and an agent
+// that ends before it has looked at what is mounted looks afterwards.
+func TestLinkOfServer(t *testing.T) {
+	m, table, record, open := world(t)
+	v := &spec.NFSVolume{Server: "NAS", Path: "/theirs/link"}
+	m.link = "nas:/others"
+	var elsewhere *Elsewhere
+	if err := table.Mount(t.Context(), v, record("a")); !errors.As(err, &elsewhere) || elsewhere.Is != m.link {
+		t.Errorf("a link to another export: %v, expected a refusal", err)
+	}
+	if len(m.list) != 0 {
+		t.Errorf("%v is still mounted, expected nothing", m.list)
+	}
+	m.list = []string{At(table.dir, v) + " nas:/others"}
+	m.link = "nas:/theirs/link"
+	if err := open().Mount(t.Context(), v, record("a")); err != nil {
+		t.Errorf("the link has become a directory: %v", err)
+	}
+	if len(m.list) != 1 || !strings.HasSuffix(m.list[0], m.link) {
+		t.Errorf("%v is mounted, expected %s alone", m.list, m.link)
+	}
+	for _, c := range []struct{ server, path, written string }{
+		{"nas", "/a\\b", `nas:/a\134b`}, {"2001:DB8::1", "/", "[2001:db8::1]:/"}, {"nas", "/", "nas:/"},
+	} {
+		m.list, m.link = nil, c.written
+		if err := table.Mount(t.Context(), &spec.NFSVolume{Server: c.server, Path: c.path}, record("b")); err != nil {
+			t.Errorf("%s as the kernel writes it: %v", c.written, err)
+		}
 	}
 }
 
