@@ -48,11 +48,15 @@ type Table struct {
 
 	mu   sync.Mutex
 	busy map[string]chan struct{} // by key; full while somebody mounts or unmounts it
+	asks map[string]chan struct{} // by server; as long as threads wait for it
 }
+
+// asksAtOnce is how many threads of the agent's may wait for a server: one that hangs keeps them, however often it is tried.
+const asksAtOnce = 8
 
 // New makes the table of a directory. records is a glob of the files that name what is in use; each is a record of Mount's.
 func New(dir, records string, system System) *Table {
-	return &Table{dir: dir, records: records, system: system, busy: map[string]chan struct{}{}}
+	return &Table{dir: dir, records: records, system: system, busy: map[string]chan struct{}{}, asks: map[string]chan struct{}{}}
 }
 
 // Key names an export in records and in the directory: another for each server, path, and way of mounting it.
@@ -261,11 +265,21 @@ func mountedAt(mountinfo, at string) (source string, is bool) {
 
 // hold keeps others from mounting or unmounting an export.
 func (t *Table) hold(ctx context.Context, key string) (release func(), err error) {
+	return t.take(ctx, t.busy, key, 1)
+}
+
+// Asking waits until a thread may ask a server what can hang. release is to be called when it has the answer.
+func (t *Table) Asking(ctx context.Context, server string) (release func(), err error) {
+	return t.take(ctx, t.asks, strings.ToLower(server), asksAtOnce)
+}
+
+// take has at most so many at once have the same key.
+func (t *Table) take(ctx context.Context, of map[string]chan struct{}, key string, most int) (release func(), err error) {
 	t.mu.Lock()
-	one := t.busy[key]
+	one := of[key]
 	if one == nil {
-		one = make(chan struct{}, 1)
-		t.busy[key] = one
+		one = make(chan struct{}, most)
+		of[key] = one
 	}
 	t.mu.Unlock()
 	select {
