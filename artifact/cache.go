@@ -186,10 +186,14 @@ func (c *Cache) totalLocked() (sum int64) {
 			}
 		}
 	}
-	for _, f := range s.flights {
+	return sum + c.comingLocked() + slot*int64(len(s.names))
+}
+
+func (c *Cache) comingLocked() (sum int64) {
+	for _, f := range c.s.flights {
 		sum += slots(f.desc.Size)
 	}
-	return sum + slot*int64(len(s.names))
+	return sum
 }
 
 // makeRoom is makeRoomLocked for something that is stored at once.
@@ -218,13 +222,9 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	if need > maxManifest {
 		most -= most / keptForSmall
 	}
-	coming := int64(0)
-	for _, f := range store.flights {
-		coming += slots(f.desc.Size)
-	}
 	if slots(need) > most {
 		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, store.o.MaxCache)
-	} else if slots(need) > most-coming {
+	} else if slots(need) > most-k.comingLocked() {
 		return errBusy
 	}
 	if k.fitsLocked(need) {

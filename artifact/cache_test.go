@@ -117,11 +117,11 @@ func TestRoomAsksNobody(t *testing.T) {
 
 // What is in use is spared when there was room for something that comes, and another that came first took it.
 func TestRoomThatWasTaken(t *testing.T) {
-	f := startForeign(t)
+	foreign := startForeign(t)
 	cache := openStore(t, Options{MaxCache: 1 << 20, Local: "reg.example"})
 	pull := func(name string, size int64) digest.Digest {
-		f.push(t, name, amd64, size, 1)
-		img, err := cache.Pull(t.Context(), f.host+"/"+name, amd64, nil, &Source{})
+		foreign.push(t, name, amd64, size, 1)
+		img, err := cache.Pull(t.Context(), foreign.host+"/"+name, amd64, nil, &Source{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -143,7 +143,7 @@ func TestRoomThatWasTaken(t *testing.T) {
 	}
 	left := map[string]bool{}
 	for _, e := range cache.List() {
-		left[strings.TrimPrefix(e.Ref, f.host+"/")] = true
+		left[strings.TrimPrefix(e.Ref, foreign.host+"/")] = true
 	}
 	if !left["runs:1"] || left["idle:1"] {
 		t.Errorf("the cache has %v, want what runs, and not what is idle", left)

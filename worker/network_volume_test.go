@@ -81,11 +81,11 @@ func hangingServer(t *testing.T, dir string, answers ...func(opcode uint32) []by
 	go func() {
 		defer close(done)
 		request := make([]byte, 1<<17)
-		for n := 0; ; n++ {
+		for nth := 0; ; nth++ {
 			if _, err := unix.Read(int(fuse.Fd()), request); err != nil {
 				return // it was unmounted
 			}
-			switch n {
+			switch nth {
 			case 0: // the greeting: without an answer nothing else is asked
 				answer := make([]byte, 80)
 				binary.NativeEndian.PutUint32(answer, uint32(len(answer)))
@@ -100,7 +100,7 @@ func hangingServer(t *testing.T, dir string, answers ...func(opcode uint32) []by
 				close(asked)
 			}
 			for _, f := range answers {
-				if text := f(binary.NativeEndian.Uint32(request[4:])); n > 0 && text != nil {
+				if text := f(binary.NativeEndian.Uint32(request[4:])); nth > 0 && text != nil {
 					answer := make([]byte, 16, 16+len(text))
 					binary.NativeEndian.PutUint32(answer, uint32(16+len(text)))
 					copy(answer[8:16], request[8:16])

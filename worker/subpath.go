@@ -25,8 +25,8 @@ func mountPart(volume, sub, at string, missing bool) error {
 	return mountOpened(file, sub, at)
 }
 
-// mountRemotePart is mountPart of a volume on a server, which may hang. Whatever asks the server is done apart: opening the part, and looking
-// what it is. It is mounted as it was opened then, which asks nobody.
+// mountRemotePart is mountPart of a volume on a server, which may hang. Whatever asks the server is done apart: opening the part, and
+// looking what it is. It is mounted as it was opened then, which asks nobody.
 func mountRemotePart(ctx context.Context, table *nfsmount.Table, volume *spec.NFSVolume, root, sub, at string) error {
 	bounded, cancel := context.WithTimeout(ctx, serverPatience)
 	defer cancel()

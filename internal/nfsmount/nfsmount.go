@@ -108,8 +108,8 @@ func (t *Table) Mount(ctx context.Context, volume *spec.NFSVolume, record string
 	return t.system.Ask(ctx, volume, at)
 }
 
-// Elsewhere says that a server has something else at a path: a link of its own leads there, which the kernel has followed. Whoever may write
-// to an export can make such links, also to what nobody allowed.
+// Elsewhere says that a server has something else at a path: a link of its own leads there, which the kernel has followed. Whoever may
+// write to an export can make such links, also to what nobody allowed.
 type Elsewhere struct{ Source, Is string }
 
 func (e *Elsewhere) Error() string {

@@ -177,28 +177,28 @@ func TestRefused(t *testing.T) {
 // The kernel follows links of the server. Whoever may write to an export can make one, to what the operator does not allow; and an agent
 // that ends before it has looked at what is mounted looks afterwards.
 func TestLinkOfServer(t *testing.T) {
-	m, table, record, open := world(t)
-	v := &spec.NFSVolume{Server: "NAS", Path: "/theirs/link"}
-	m.link = "nas:/others"
+	machine, table, record, open := world(t)
+	volume := &spec.NFSVolume{Server: "NAS", Path: "/theirs/link"}
+	machine.link = "nas:/others"
 	var elsewhere *Elsewhere
-	if err := table.Mount(t.Context(), v, record("a")); !errors.As(err, &elsewhere) || elsewhere.Is != m.link {
+	if err := table.Mount(t.Context(), volume, record("a")); !errors.As(err, &elsewhere) || elsewhere.Is != machine.link {
 		t.Errorf("a link to another export: %v, expected a refusal", err)
 	}
-	if len(m.list) != 0 {
-		t.Errorf("%v is still mounted, expected nothing", m.list)
+	if len(machine.list) != 0 {
+		t.Errorf("%v is still mounted, expected nothing", machine.list)
 	}
-	m.list = []string{At(table.dir, v) + " nas:/others"}
-	m.link = "nas:/theirs/link"
-	if err := open().Mount(t.Context(), v, record("a")); err != nil {
+	machine.list = []string{At(table.dir, volume) + " nas:/others"}
+	machine.link = "nas:/theirs/link"
+	if err := open().Mount(t.Context(), volume, record("a")); err != nil {
 		t.Errorf("the link has become a directory: %v", err)
 	}
-	if len(m.list) != 1 || !strings.HasSuffix(m.list[0], m.link) {
-		t.Errorf("%v is mounted, expected %s alone", m.list, m.link)
+	if len(machine.list) != 1 || !strings.HasSuffix(machine.list[0], machine.link) {
+		t.Errorf("%v is mounted, expected %s alone", machine.list, machine.link)
 	}
 	for _, c := range []struct{ server, path, written string }{
 		{"nas", "/a\\b", `nas:/a\134b`}, {"2001:DB8::1", "/", "[2001:db8::1]:/"}, {"nas", "/", "nas:/"},
 	} {
-		m.list, m.link = nil, c.written
+		machine.list, machine.link = nil, c.written
 		if err := table.Mount(t.Context(), &spec.NFSVolume{Server: c.server, Path: c.path}, record("b")); err != nil {
 			t.Errorf("%s as the kernel writes it: %v", c.written, err)
 		}
