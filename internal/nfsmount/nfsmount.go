@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/spec"
@@ -207,7 +208,7 @@ func (t *Table) unmount(ctx context.Context, at string) error {
 
 // used reports whether a record names a key.
 func (t *Table) used(key string) (bool, error) {
-	list, err := filepath.Glob(t.records)
+	list, err := matching(t.records)
 	if err != nil {
 		return false, err
 	}
@@ -221,6 +222,27 @@ func (t *Table) used(key string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// matching is filepath.Glob for whole elements *, and tells of what cannot be read: that may name something.
+func matching(pattern string) (paths []string, err error) {
+	parts := strings.Split(pattern, "/*/")
+	parts = append(parts[:len(parts)-1], strings.TrimSuffix(parts[len(parts)-1], "/*"))
+	paths = []string{parts[0]}
+	for at := range parts {
+		var next []string
+		for _, dir := range paths {
+			entries, err := os.ReadDir(dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+				return nil, err
+			}
+			for _, e := range entries {
+				next = append(next, filepath.Join(append([]string{dir, e.Name()}, parts[at+1:min(at+2, len(parts))]...)...))
+			}
+		}
+		paths = next
+	}
+	return paths, nil
 }
 
 func (t *Table) mounted(at string) (bool, error) {

@@ -205,6 +205,34 @@ func TestLinkOfServer(t *testing.T) {
 	}
 }
 
+// What is in use stays mounted wherever the worker's directory is, and while nobody can tell what is in use.
+func TestUsedIsKept(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "worker[1]*")
+	kernel := &machine{}
+	table := New(filepath.Join(base, "nfs"), filepath.Join(base, "instances", "*", "nfs", "*"), kernel)
+	record := filepath.Join(base, "instances", "a", "nfs", "v")
+	if err := table.Mount(t.Context(), &spec.NFSVolume{Server: "nas", Path: "/x"}, record); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	if err := table.Sweep(t.Context()); err != nil || len(kernel.list) != 1 {
+		t.Errorf("swept: %v, and %v is mounted, expected what is in use", err, kernel.list)
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatalf("read the limit of open files: %v", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatalf("have no file be opened: %v", err)
+	}
+	used, err := table.used(Key(&spec.NFSVolume{Server: "nas", Path: "/x"}))
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); e != nil {
+		t.Fatalf("have files be opened again: %v", e)
+	}
+	if err == nil && !used {
+		t.Error("no file can be opened, and what is in use was taken for unused")
+	}
+}
+
 // A server that hangs holds up those who want the same of it, until they no longer do, and nobody else.
 func TestHangs(t *testing.T) {
 	m, table, record, _ := world(t)
