@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,9 @@ const keptForSmall = 16
 // is then passed on without being kept.
 var errBusy = fmt.Errorf("%w: what is on its way takes up the cache of other registries; try again later, "+
 	"or have the operator raise --image-cache", ErrFull)
+
+// errNotAsked says that room has to be made, and that there was enough when it was looked whether to ask what is in use.
+var errNotAsked = errors.New("nobody was asked what is in use")
 
 // Cache is what a store holds of other registries.
 type Cache struct {
@@ -142,18 +146,28 @@ func (k *Cache) describingLocked(tops map[imageref.Ref][]digest.Digest) map[dige
 	return out
 }
 
-// usedNow gives what something runs from, if room has to be made for so many bytes: whoever knows looks at all that runs, and
-// the core waits meanwhile. The lock must not be held.
+// usedNow gives what something runs from, if room has to be made for so many bytes, and nil if not: whoever knows looks at all that runs,
+// and the core waits meanwhile. The lock must not be held.
 func (c *Cache) usedNow(need int64) map[digest.Digest]bool {
 	c.s.mu.Lock()
-	list, fits := c.inUse, c.s.o.MaxCache <= 0 || c.fitsLocked(need)
+	fits := c.s.o.MaxCache <= 0 || c.fitsLocked(need)
 	c.s.mu.Unlock()
-	if list == nil || fits {
+	if fits {
 		return nil
 	}
+	return c.askUsed()
+}
+
+// askUsed gives what something runs from, never nil. The lock must not be held.
+func (c *Cache) askUsed() map[digest.Digest]bool {
+	c.s.mu.Lock()
+	list := c.inUse
+	c.s.mu.Unlock()
 	used := map[digest.Digest]bool{}
-	for _, d := range list() {
-		used[d] = true
+	if list != nil {
+		for _, d := range list() {
+			used[d] = true
+		}
 	}
 	return used
 }
@@ -172,22 +186,33 @@ func (c *Cache) totalLocked() (sum int64) {
 			}
 		}
 	}
-	for _, f := range s.flights {
+	return sum + c.comingLocked() + slot*int64(len(s.names))
+}
+
+func (c *Cache) comingLocked() (sum int64) {
+	for _, f := range c.s.flights {
 		sum += slots(f.desc.Size)
 	}
-	return sum + slot*int64(len(s.names))
+	return sum
 }
 
 // makeRoom is makeRoomLocked for something that is stored at once.
 func (c *Cache) makeRoom(need int64) error {
-	used := c.usedNow(need)
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.makeRoomLocked(need, used)
+	room := func(used map[digest.Digest]bool) error {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		return c.makeRoomLocked(need, used)
+	}
+	err := room(c.usedNow(need))
+	if errors.Is(err, errNotAsked) {
+		err = room(c.askUsed())
+	}
+	return err
 }
 
 // makeRoomLocked has so many bytes of another registry fit in: parts of broken transfers and what has no name go first, then names, the
 // longest unused first, and last those that something runs from, which can be fetched again. Nothing goes for what would not fit even then.
+// With used nil it returns errNotAsked where something would go: others may have come since there was room.
 func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	store := k.s
 	if store.o.MaxCache <= 0 {
@@ -197,13 +222,9 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	if need > maxManifest {
 		most -= most / keptForSmall
 	}
-	coming := int64(0)
-	for _, f := range store.flights {
-		coming += slots(f.desc.Size)
-	}
 	if slots(need) > most {
 		return fmt.Errorf("%w: %d bytes do not fit into the %d that this cache of other registries may have; the operator raises that with --image-cache", ErrFull, need, store.o.MaxCache)
-	} else if slots(need) > most-coming {
+	} else if slots(need) > most-k.comingLocked() {
 		return errBusy
 	}
 	if k.fitsLocked(need) {
@@ -213,6 +234,9 @@ func (k *Cache) makeRoomLocked(need int64, used map[digest.Digest]bool) error {
 	state.bytes += slots(need)
 	if state.bytes <= store.o.MaxCache {
 		return nil
+	}
+	if used == nil {
+		return errNotAsked
 	}
 	store.changes++
 	partial, _ := os.ReadDir(filepath.Join(store.dir, "partial"))

@@ -115,6 +115,41 @@ func TestRoomAsksNobody(t *testing.T) {
 	}
 }
 
+// What is in use is spared when there was room for something that comes, and another that came first took it.
+func TestRoomThatWasTaken(t *testing.T) {
+	foreign := startForeign(t)
+	cache := openStore(t, Options{MaxCache: 1 << 20, Local: "reg.example"})
+	pull := func(name string, size int64) digest.Digest {
+		foreign.push(t, name, amd64, size, 1)
+		img, err := cache.Pull(t.Context(), foreign.host+"/"+name, amd64, nil, &Source{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return img.Digest
+	}
+	runs := pull("runs:1", 300_000) // and is the longest unused
+	pull("idle:1", 300_000)
+	cache.Cache.KeepInUse(func() []digest.Digest { return []digest.Digest{runs} })
+	used := cache.Cache.usedNow(300_000)
+	pull("other:1", 300_000)
+	cache.mu.Lock()
+	err := cache.Cache.makeRoomLocked(300_000, used)
+	cache.mu.Unlock()
+	if errors.Is(err, errNotAsked) {
+		err = cache.Cache.makeRoom(300_000)
+	}
+	if err != nil {
+		t.Fatalf("make room: %v", err)
+	}
+	left := map[string]bool{}
+	for _, e := range cache.List() {
+		left[strings.TrimPrefix(e.Ref, foreign.host+"/")] = true
+	}
+	if !left["runs:1"] || left["idle:1"] {
+		t.Errorf("the cache has %v, want what runs, and not what is idle", left)
+	}
+}
+
 // Manifests that are asked for and never named do not fill it either.
 func TestManifestsAreBounded(t *testing.T) {
 	pad := strings.Repeat("x", 1<<17)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -33,6 +35,9 @@ func LeadDepot(ctx context.Context, store *Store, leader Leader) error {
 	if kept == nil {
 		return nil
 	}
+	store.mu.Lock()
+	kept.leader = leader // whoever cannot note that changes nothing either
+	store.mu.Unlock()
 	now, err := kept.leaderNow(ctx)
 	if err != nil {
 		return kept.fail(err)
@@ -40,16 +45,33 @@ func LeadDepot(ctx context.Context, store *Store, leader Leader) error {
 	if now.Incarnation == leader.Incarnation && now.Term > leader.Term {
 		return kept.fail(&DeposedError{now})
 	}
-	if now != leader {
-		raw := mustJSON(leader)
-		if err := kept.Put(ctx, depotLeader, strings.NewReader(string(raw)), int64(len(raw))); err != nil {
-			return kept.fail(err)
+	if now == leader {
+		return nil
+	}
+	raw := mustJSON(leader)
+	if err := kept.Put(ctx, depotLeader, strings.NewReader(string(raw)), int64(len(raw))); err != nil {
+		return kept.fail(err)
+	}
+	file := filepath.Join(store.dir, "depot-led")
+	if last, err := os.ReadFile(file); now != (Leader{}) && (err != nil || string(last) != string(mustJSON(now))) {
+		if err := kept.reload(ctx); err != nil {
+			return err
 		}
 	}
-	store.mu.Lock()
-	defer store.mu.Unlock()
-	kept.leader = leader
-	return nil
+	return diskError(os.WriteFile(file, raw, 0o600))
+}
+
+// reload has the depot asked again what it has: another process led until now, and may have changed names since this one asked. Until it is
+// known, nothing is pushed or deleted.
+func (d *depot) reload(ctx context.Context) error {
+	d.s.mu.Lock()
+	d.loaded, d.why = false, errNotLoaded
+	d.s.mu.Unlock()
+	for n := range d.s.namings { // until whoever did not see that is done
+		d.s.namings[n].Lock()
+		d.s.namings[n].Unlock() //nolint:staticcheck // it waits
+	}
+	return LoadDepot(ctx, d.s)
 }
 
 // leaderNow reads the note; the zero value: there is none.

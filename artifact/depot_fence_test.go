@@ -68,3 +68,37 @@ func TestDeposedRegistry(t *testing.T) {
 		t.Error("the second named an image after the restored one, want a refusal")
 	}
 }
+
+// TestTakenOverAfterLook: a process finds out what the bucket has, and then takes over. What its predecessor has named in between is known
+// to it; and one that finds itself deposed names nothing, although it knows what there is.
+func TestTakenOverAfterLook(t *testing.T) {
+	depot := newShelf()
+	first := depot.again(t)
+	if err := first.lead("a", 1); err != nil {
+		t.Fatalf("the first leads: %v", err)
+	}
+	second := depot.again(t)
+	first.push(t, "team/app:1", 1000)
+	if err := second.lead("a", 2); err != nil {
+		t.Fatalf("the second leads: %v", err)
+	}
+	second.wantPulled("team/app:1")
+	late := depot.again(t)
+	deposed := new(DeposedError)
+	if err := late.lead("a", 1); !errors.As(err, &deposed) {
+		t.Errorf("one of an earlier term would lead: %v, want that it is deposed", err)
+	}
+	if _, err := pushImage(t, late.host, "team/app:1", 1, 3000); err == nil {
+		t.Error("it named an image, want a refusal")
+	}
+	listed := 0
+	depot.then(func(method, _ string) error {
+		if method == "LIST" {
+			listed++
+		}
+		return nil
+	})
+	if err := second.lead("a", 3); err != nil || listed > 0 {
+		t.Errorf("the next life of the second: %v, and the bucket was listed %d times, want 0: nobody else has led", err, listed)
+	}
+}

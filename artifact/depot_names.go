@@ -95,6 +95,9 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
 	defer changing(store, key(ref))()
+	if err := kept.away(ref); err != nil {
+		return err
+	}
 	store.mu.Lock()
 	old, doubts := store.names[key(ref)], kept.doubts[key(ref)]
 	store.mu.Unlock()
@@ -129,8 +132,8 @@ func unpublish(ctx context.Context, store *Store, ref imageref.Ref, may func() b
 	ctx, cancel := nameContext(ctx)
 	defer cancel()
 	defer changing(store, key(ref))()
-	if !may() {
-		return nil
+	if err := kept.away(ref); err != nil || !may() {
+		return err
 	}
 	err := kept.deleteName(ctx, key(ref))
 	if err == nil {

@@ -73,28 +73,37 @@ func (s *Store) join(ref imageref.Ref, desc ocispec.Descriptor, sources []*Sourc
 	if done || err != nil {
 		return joined, err
 	}
-	used := s.Cache.usedNow(desc.Size)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if joined, done, err = underWay(s, ref, name, desc, sources); done || err != nil {
+	joined, err = begin(s, ref, name, desc, sources, s.Cache.usedNow(desc.Size))
+	if errors.Is(err, errNotAsked) {
+		joined, err = begin(s, ref, name, desc, sources, s.Cache.askUsed())
+	}
+	return joined, err
+}
+
+// begin joins a flight, or begins one; used is as makeRoomLocked takes it.
+func begin(store *Store, ref imageref.Ref, name string, desc ocispec.Descriptor, sources []*Source,
+	used map[digest.Digest]bool) (*flight, error) {
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if joined, done, err := underWay(store, ref, name, desc, sources); done || err != nil {
 		return joined, err
 	}
-	if err := s.Cache.makeRoomLocked(desc.Size, used); err != nil {
+	if err := store.Cache.makeRoomLocked(desc.Size, used); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(s.dir, "partial", name), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(filepath.Join(store.dir, "partial", name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, diskError(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flight{desc: desc, name: name, file: file, cancel: cancel, wake: make(chan struct{}), waiters: 1}
-	s.flights[name] = f
-	s.running.Go(func() {
-		err := s.fly(ctx, f, ref, sources)
+	store.flights[name] = f
+	store.running.Go(func() {
+		err := store.fly(ctx, f, ref, sources)
 		cancel()
-		s.mu.Lock()
-		delete(s.flights, name)
-		s.mu.Unlock()
+		store.mu.Lock()
+		delete(store.flights, name)
+		store.mu.Unlock()
 		f.update(f.have, true, diskError(err))
 	})
 	return f, nil

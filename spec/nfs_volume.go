@@ -112,9 +112,11 @@ func ParseNFSGrant(text string) (g NFSGrant, err error) {
 	return g, nil
 }
 
-// Covers reports whether a volume is within the grant. Names of servers are compared as they are written.
+// Covers reports whether a volume is within the grant. Names of servers are compared as they are written. Of version 3, what is below the
+// path of a grant is not: the server alone resolves it, and follows links that whoever writes to the export has made there.
 func (g NFSGrant) Covers(v *NFSVolume) bool {
-	return strings.EqualFold(g.Server, v.Server) && (g.Path == "/" || v.Path == g.Path || strings.HasPrefix(v.Path, g.Path+"/"))
+	below := v.Version != "3" && strings.HasPrefix(v.Path, g.Path+"/")
+	return strings.EqualFold(g.Server, v.Server) && (g.Path == "/" || v.Path == g.Path || below)
 }
 
 // MarshalText gives what ParseNFSGrant reads.

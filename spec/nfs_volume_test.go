@@ -59,6 +59,14 @@ func TestNFSGrant(t *testing.T) {
 			t.Errorf("%s covers %s: got %t, %v, expected %t", c.grant, v.Source(), got, err, c.want)
 		}
 	}
+	// Version 3 has the server resolve a path, and whoever writes to an export can make a link there.
+	for text, want := range map[string]bool{"nas": true, "nas:/export": false, "nas:/export/media": true} {
+		grant, err := ParseNFSGrant(text)
+		v := &NFSVolume{Server: "nas", Path: "/export/media", Version: "3", Options: []string{"nolock"}}
+		if got := grant.Covers(v); err != nil || got != want {
+			t.Errorf("%s covers %s by version 3: got %t, %v, expected %t", text, v.Source(), got, err, want)
+		}
+	}
 	for _, bad := range []string{"", ":/x", "nas:x", "nas:/x/../y", "2001:db8::1", "[nas]:/x", "[::1:/x", "a b", "nas:/x "} {
 		if grant, err := ParseNFSGrant(bad); err == nil {
 			t.Errorf("%q was read as %v, expected a refusal", bad, grant)

@@ -63,8 +63,9 @@ func FuzzOnFileSystem(f *testing.F) {
 	})
 }
 
-// hangingServer mounts a file system of the network whose server takes requests and never answers. asked is closed with the first one.
-func hangingServer(t *testing.T, dir string) (asked chan struct{}) {
+// hangingServer mounts a file system of the network whose server takes requests and never answers, but for what answers gives. asked is
+// closed with the first one.
+func hangingServer(t *testing.T, dir string, answers ...func(opcode uint32) []byte) (asked chan struct{}) {
 	t.Helper()
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
@@ -80,11 +81,11 @@ func hangingServer(t *testing.T, dir string) (asked chan struct{}) {
 	go func() {
 		defer close(done)
 		request := make([]byte, 1<<17)
-		for n := 0; ; n++ {
+		for nth := 0; ; nth++ {
 			if _, err := unix.Read(int(fuse.Fd()), request); err != nil {
 				return // it was unmounted
 			}
-			switch n {
+			switch nth {
 			case 0: // the greeting: without an answer nothing else is asked
 				answer := make([]byte, 80)
 				binary.NativeEndian.PutUint32(answer, uint32(len(answer)))
@@ -97,6 +98,14 @@ func hangingServer(t *testing.T, dir string) (asked chan struct{}) {
 				}
 			case 1:
 				close(asked)
+			}
+			for _, f := range answers {
+				if text := f(binary.NativeEndian.Uint32(request[4:])); nth > 0 && text != nil {
+					answer := make([]byte, 16, 16+len(text))
+					binary.NativeEndian.PutUint32(answer, uint32(16+len(text)))
+					copy(answer[8:16], request[8:16])
+					_, _ = unix.Write(int(fuse.Fd()), append(answer, text...)) // who asked may have gone
+				}
 			}
 		}
 	}()

@@ -576,7 +576,7 @@ func mountParts(ctx context.Context, server *Server, assigned *spec.Assignment, 
 		part := filepath.Join(server.instanceDir(assigned.ID), "parts", name, strconv.Itoa(index))
 		var err error
 		if v := &assigned.Spec.Volumes[volume]; v.NFS != nil {
-			err = mountRemotePart(ctx, v.NFS, source, mount.SubPath, part)
+			err = mountRemotePart(ctx, server.opt.NFS.table, v.NFS, source, mount.SubPath, part)
 		} else {
 			err = mountPart(source, mount.SubPath, part, v.Host == nil)
 		}

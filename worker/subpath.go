@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,44 +25,106 @@ func mountPart(volume, sub, at string, missing bool) error {
 	return mountOpened(file, sub, at)
 }
 
-// mountRemotePart is mountPart of a volume on a server, which may hang.
-func mountRemotePart(ctx context.Context, volume *spec.NFSVolume, root, sub, at string) error {
+// mountRemotePart is mountPart of a volume on a server, which may hang. Whatever asks the server is done apart: opening the part, and
+// looking what it is. It is mounted as it was opened then, which asks nobody.
+func mountRemotePart(ctx context.Context, table *nfsmount.Table, volume *spec.NFSVolume, root, sub, at string) error {
+	bounded, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	late := func() error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &nfsmount.NoAnswer{Source: volume.Source(), After: serverPatience}
+	}
+	release, err := table.Asking(bounded, volume.Server)
+	if err != nil {
+		return late()
+	}
 	type opened struct {
-		file *os.File
+		part *detached
 		err  error
 	}
-	answer := make(chan opened, 1)
+	answer := make(chan opened)
 	go func() {
-		file, err := openPart(root, sub, false)
-		answer <- opened{file, err}
+		defer release() // when the server is back, or the mount gives it up
+		part, err := detach(root, sub)
+		select {
+		case answer <- opened{part, err}:
+		case <-bounded.Done():
+			if err == nil {
+				unix.Close(part.tree)
+			}
+		}
 	}()
-	timer := time.NewTimer(serverPatience)
-	defer timer.Stop()
-	var err error
 	select {
 	case o := <-answer:
 		if o.err != nil {
 			return o.err
 		}
-		return mountOpened(o.file, sub, at)
-	case <-timer.C:
-		err = &nfsmount.NoAnswer{Source: volume.Source(), After: serverPatience}
-	case <-ctx.Done():
-		err = ctx.Err()
+		return o.part.attach(sub, at)
+	case <-bounded.Done():
+		return late()
 	}
-	go func() { // until the server is back, or the mount gives it up
-		if o := <-answer; o.err == nil {
-			o.file.Close()
-		}
-	}()
-	return err
+}
+
+// detached is a part of a volume, mounted nowhere yet.
+type detached struct {
+	tree int // of open_tree(2)
+	dir  bool
+}
+
+func detach(volume, sub string) (*detached, error) {
+	file, err := openPart(volume, sub, false)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var st unix.Statx_t // as it was found
+	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: sub, Err: err}
+	}
+	tree, err := unix.OpenTree(int(file.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", sub, err)
+	}
+	return &detached{tree, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil
+}
+
+// attach mounts what is detached at a place, and closes it.
+func (d *detached) attach(sub, at string) error {
+	defer unix.Close(d.tree)
+	if err := vacate(at); err != nil {
+		return err
+	}
+	if err := makePoint(d.dir, at); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(d.tree, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount %s: %w", sub, err)
+	}
+	err := unix.MountSetattr(d.tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Propagation: unix.MS_PRIVATE})
+	if err == unix.ENOSYS { // before Linux 5.12; by its path, the server may be asked
+		err = unix.Mount("", at, "", unix.MS_PRIVATE, "")
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("mount %s: %w", sub, err), unix.Unmount(at, unix.MNT_DETACH))
+	}
+	return nil
+}
+
+// vacate takes away what an earlier attempt has mounted at a place.
+func vacate(at string) error {
+	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return fmt.Errorf("unmount %s: %w", at, err)
+	}
+	return nil
 }
 
 // mountOpened mounts what is open at a place, and closes it.
 func mountOpened(file *os.File, sub, at string) error {
 	defer file.Close()
-	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-		return fmt.Errorf("unmount %s: %w", at, err)
+	if err := vacate(at); err != nil {
+		return err
 	}
 	if err := mountPoint(file, at); err != nil {
 		return err
@@ -164,11 +225,16 @@ func mountPoint(f *os.File, at string) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
+	return makePoint(st.Mode&unix.S_IFMT == unix.S_IFDIR, at)
+}
+
+// makePoint makes a directory or an empty file to mount on.
+func makePoint(dir bool, at string) error {
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return err
 	}
 	_ = os.Remove(at) // an empty one of the other kind
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if dir {
 		return os.Mkdir(at, 0o755)
 	}
 	return os.WriteFile(at, nil, 0o600)

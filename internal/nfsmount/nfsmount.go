@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/spec"
@@ -48,11 +49,15 @@ type Table struct {
 
 	mu   sync.Mutex
 	busy map[string]chan struct{} // by key; full while somebody mounts or unmounts it
+	asks map[string]chan struct{} // by server; as long as threads wait for it
 }
+
+// asksAtOnce is how many threads of the agent's may wait for a server: one that hangs keeps them, however often it is tried.
+const asksAtOnce = 8
 
 // New makes the table of a directory. records is a glob of the files that name what is in use; each is a record of Mount's.
 func New(dir, records string, system System) *Table {
-	return &Table{dir: dir, records: records, system: system, busy: map[string]chan struct{}{}}
+	return &Table{dir: dir, records: records, system: system, busy: map[string]chan struct{}{}, asks: map[string]chan struct{}{}}
 }
 
 // Key names an export in records and in the directory: another for each server, path, and way of mounting it.
@@ -84,6 +89,12 @@ func (t *Table) Mount(ctx context.Context, volume *spec.NFSVolume, record string
 	if err != nil {
 		return err
 	}
+	if is && t.elsewhere(volume, at) != nil { // an earlier agent ended before it looked, or somebody renamed it
+		if err := t.unmount(ctx, at); err != nil {
+			return err
+		}
+		is = false
+	}
 	if !is {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			return err
@@ -92,7 +103,46 @@ func (t *Table) Mount(ctx context.Context, volume *spec.NFSVolume, record string
 			return err
 		}
 	}
+	if err := t.elsewhere(volume, at); err != nil {
+		return errors.Join(err, t.unmount(ctx, at))
+	}
 	return t.system.Ask(ctx, volume, at)
+}
+
+// Elsewhere says that a server has something else at a path: a link of its own leads there, which the kernel has followed. Whoever may
+// write to an export can make such links, also to what nobody allowed.
+type Elsewhere struct{ Source, Is string }
+
+func (e *Elsewhere) Error() string {
+	return fmt.Sprintf("%s is, or goes through, a symbolic link of the server's to %s: name that path, if it is allowed", e.Source, e.Is)
+}
+
+// elsewhere returns an error unless what is mounted at a place is what a volume names. Of version 3 only the server knows that.
+func (t *Table) elsewhere(volume *spec.NFSVolume, at string) error {
+	list, err := t.system.Mounts()
+	if err != nil {
+		return err
+	}
+	at, err = written(at)
+	if err != nil {
+		return err
+	}
+	source, _ := mountedAt(list, at)
+	if is, want := source, volume.Source(); !sameSource(is, want) {
+		return &Elsewhere{want, is}
+	}
+	return nil
+}
+
+// sameSource compares servers without regard to case, and paths with it.
+func sameSource(a, b string) bool {
+	cut := func(source string) (string, string) {
+		at := strings.Index(source, ":/")
+		return strings.ToLower(source[:max(at, 0)]), source[max(at, 0):]
+	}
+	server, path := cut(a)
+	other, second := cut(b)
+	return server == other && path == second
 }
 
 // Sweep unmounts what no record names.
@@ -158,7 +208,7 @@ func (t *Table) unmount(ctx context.Context, at string) error {
 
 // used reports whether a record names a key.
 func (t *Table) used(key string) (bool, error) {
-	list, err := filepath.Glob(t.records)
+	list, err := matching(t.records)
 	if err != nil {
 		return false, err
 	}
@@ -174,36 +224,84 @@ func (t *Table) used(key string) (bool, error) {
 	return false, nil
 }
 
+// matching is filepath.Glob for whole elements *, and tells of what cannot be read: that may name something.
+func matching(pattern string) (paths []string, err error) {
+	parts := strings.Split(pattern, "/*/")
+	parts = append(parts[:len(parts)-1], strings.TrimSuffix(parts[len(parts)-1], "/*"))
+	paths = []string{parts[0]}
+	for at := range parts {
+		var next []string
+		for _, dir := range paths {
+			entries, err := os.ReadDir(dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+				return nil, err
+			}
+			for _, e := range entries {
+				next = append(next, filepath.Join(append([]string{dir, e.Name()}, parts[at+1:min(at+2, len(parts))]...)...))
+			}
+		}
+		paths = next
+	}
+	return paths, nil
+}
+
 func (t *Table) mounted(at string) (bool, error) {
 	list, err := t.system.Mounts()
 	if err != nil {
 		return false, err
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(at)) // as the kernel writes it; the last part may be the server's
+	at, err = written(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return isMounted(list, filepath.Join(dir, filepath.Base(at))), err
+	return isMounted(list, at), err
+}
+
+// written gives a path as the kernel writes it; the last part may be the server's.
+func written(at string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(at))
+	return filepath.Join(dir, filepath.Base(at)), err
 }
 
 // isMounted looks for a mount point in the kernel's list.
 func isMounted(mountinfo, at string) bool {
+	_, is := mountedAt(mountinfo, at)
+	return is
+}
+
+// mountedAt gives the source of what was mounted last at a mount point.
+func mountedAt(mountinfo, at string) (source string, is bool) {
 	written := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(at)
 	for line := range strings.Lines(mountinfo) {
-		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == written {
-			return true
+		fields := strings.Fields(line)
+		if len(fields) <= 4 || fields[4] != written {
+			continue
+		}
+		source, is = "", true
+		if dash := slices.Index(fields[5:], "-"); dash >= 0 && len(fields) > 5+dash+2 { // after optional fields: type, source
+			source = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`).Replace(fields[5+dash+2])
 		}
 	}
-	return false
+	return source, is
 }
 
 // hold keeps others from mounting or unmounting an export.
 func (t *Table) hold(ctx context.Context, key string) (release func(), err error) {
+	return t.take(ctx, t.busy, key, 1)
+}
+
+// Asking waits until a thread may ask a server what can hang. release is to be called when it has the answer.
+func (t *Table) Asking(ctx context.Context, server string) (release func(), err error) {
+	return t.take(ctx, t.asks, strings.ToLower(server), asksAtOnce)
+}
+
+// take has at most so many at once have the same key.
+func (t *Table) take(ctx context.Context, of map[string]chan struct{}, key string, most int) (release func(), err error) {
 	t.mu.Lock()
-	one := t.busy[key]
+	one := of[key]
 	if one == nil {
-		one = make(chan struct{}, 1)
-		t.busy[key] = one
+		one = make(chan struct{}, most)
+		of[key] = one
 	}
 	t.mu.Unlock()
 	select {

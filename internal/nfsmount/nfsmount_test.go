@@ -3,6 +3,7 @@
 package nfsmount
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,8 @@ func TestMain(m *testing.M) {
 // machine is a kernel with a list of mounts, and a server that does as it is told.
 type machine struct {
 	mu      sync.Mutex
-	list    []string // mount points
+	list    []string // mount points, and what is mounted there
+	link    string   // what the server has at the path, if it is a link
 	log     []string
 	refuse  error
 	hang    chan struct{} // if not nil, mounting waits for it
@@ -43,7 +45,8 @@ func (m *machine) Mounts() (string, error) {
 	defer m.mu.Unlock()
 	out := "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
 	for _, at := range m.list {
-		out += "2 1 0:9 / " + at + " rw - nfs4 nas:/x rw\n"
+		at, source, _ := strings.Cut(at, " ")
+		out += "2 1 0:9 / " + at + " rw - nfs4 " + source + " rw\n"
 	}
 	return out, nil
 }
@@ -66,7 +69,7 @@ func (m *machine) Mount(ctx context.Context, v *spec.NFSVolume, at string) error
 	if m.refuse != nil {
 		return m.refuse
 	}
-	m.list = append(m.list, at)
+	m.list = append(m.list, at+" "+cmp.Or(m.link, v.Source()))
 	return nil
 }
 
@@ -79,7 +82,7 @@ func (m *machine) Unmount(_ context.Context, at string) error {
 	if m.refuse != nil {
 		return m.refuse
 	}
-	m.list = slices.DeleteFunc(m.list, func(one string) bool { return one == at })
+	m.list = slices.DeleteFunc(m.list, func(one string) bool { return strings.HasPrefix(one, at+" ") })
 	return nil
 }
 
@@ -168,6 +171,65 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("what the server has: %v", err)
+	}
+}
+
+// The kernel follows links of the server. Whoever may write to an export can make one, to what the operator does not allow; and an agent
+// that ends before it has looked at what is mounted looks afterwards.
+func TestLinkOfServer(t *testing.T) {
+	machine, table, record, open := world(t)
+	volume := &spec.NFSVolume{Server: "NAS", Path: "/theirs/link"}
+	machine.link = "nas:/others"
+	var elsewhere *Elsewhere
+	if err := table.Mount(t.Context(), volume, record("a")); !errors.As(err, &elsewhere) || elsewhere.Is != machine.link {
+		t.Errorf("a link to another export: %v, expected a refusal", err)
+	}
+	if len(machine.list) != 0 {
+		t.Errorf("%v is still mounted, expected nothing", machine.list)
+	}
+	machine.list = []string{At(table.dir, volume) + " nas:/others"}
+	machine.link = "nas:/theirs/link"
+	if err := open().Mount(t.Context(), volume, record("a")); err != nil {
+		t.Errorf("the link has become a directory: %v", err)
+	}
+	if len(machine.list) != 1 || !strings.HasSuffix(machine.list[0], machine.link) {
+		t.Errorf("%v is mounted, expected %s alone", machine.list, machine.link)
+	}
+	for _, c := range []struct{ server, path, written string }{
+		{"nas", "/a\\b", `nas:/a\134b`}, {"2001:DB8::1", "/", "[2001:db8::1]:/"}, {"nas", "/", "nas:/"},
+	} {
+		machine.list, machine.link = nil, c.written
+		if err := table.Mount(t.Context(), &spec.NFSVolume{Server: c.server, Path: c.path}, record("b")); err != nil {
+			t.Errorf("%s as the kernel writes it: %v", c.written, err)
+		}
+	}
+}
+
+// What is in use stays mounted wherever the worker's directory is, and while nobody can tell what is in use.
+func TestUsedIsKept(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "worker[1]*")
+	kernel := &machine{}
+	table := New(filepath.Join(base, "nfs"), filepath.Join(base, "instances", "*", "nfs", "*"), kernel)
+	record := filepath.Join(base, "instances", "a", "nfs", "v")
+	if err := table.Mount(t.Context(), &spec.NFSVolume{Server: "nas", Path: "/x"}, record); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	if err := table.Sweep(t.Context()); err != nil || len(kernel.list) != 1 {
+		t.Errorf("swept: %v, and %v is mounted, expected what is in use", err, kernel.list)
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatalf("read the limit of open files: %v", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatalf("have no file be opened: %v", err)
+	}
+	used, err := table.used(Key(&spec.NFSVolume{Server: "nas", Path: "/x"}))
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); e != nil {
+		t.Fatalf("have files be opened again: %v", e)
+	}
+	if err == nil && !used {
+		t.Error("no file can be opened, and what is in use was taken for unused")
 	}
 }
 

@@ -58,6 +58,7 @@ func TestRealServer(t *testing.T) {
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "no such path") {
 		t.Errorf("a path that is not exported: %v, want a refusal", err)
 	}
+	linked(t, table, record("d"))
 	// The agent restarts, and one of two ends.
 	table = New(table.dir, table.records, helper)
 	gone(t, record("a"))
@@ -68,6 +69,25 @@ func TestRealServer(t *testing.T) {
 		t.Errorf("what another still has: %v", err)
 	}
 	vanish(t, table, volume, record("b"))
+}
+
+// linked mounts a directory of the export, and refuses a link to it.
+func linked(t *testing.T, table *Table, record string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(*exported, "below"), 0o755); err != nil {
+		t.Fatalf("make a directory: %v", err)
+	}
+	if err := os.Symlink(filepath.Join(*exported, "below"), filepath.Join(*exported, "link")); err != nil {
+		t.Fatalf("make a link: %v", err)
+	}
+	elsewhere := new(Elsewhere)
+	err := table.Mount(t.Context(), &spec.NFSVolume{Server: "127.0.0.1", Path: *exported + "/link"}, record)
+	if !errors.As(err, &elsewhere) || elsewhere.Is != "127.0.0.1:"+*exported+"/below" {
+		t.Errorf("a link of the server's: %v, want a refusal that says where it leads", err)
+	}
+	if err := table.Mount(t.Context(), &spec.NFSVolume{Server: "127.0.0.1", Path: *exported + "/below"}, record); err != nil {
+		t.Errorf("a directory below the export: %v", err)
+	}
 }
 
 // vanish drops what is sent to the server, under a process that writes.
