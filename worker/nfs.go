@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/nfsmount"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
@@ -67,7 +69,9 @@ func (n *NFSOptions) sweep(work *tier.Work, log *slog.Logger) {
 	})
 }
 
-// UnmountNFS takes away what a worker has mounted of NFS servers, once nothing runs any more. command runs nfsmount.Main.
+// UnmountNFS takes away what a worker has mounted of NFS servers, once nothing runs any more. command runs nfsmount.Main. The directory goes,
+// too: a helper that was given up would mount late, below what is then deleted.
 func UnmountNFS(ctx context.Context, dir string, command []string) error {
-	return nfsTable(dir, nfsmount.Helper(command)).Clean(ctx)
+	err := nfsTable(dir, nfsmount.Helper(command)).Clean(ctx)
+	return errors.Join(err, files.RemoveUnmounted(places{dir}.nfsDir()))
 }

@@ -242,12 +242,11 @@ func writeConfig(path string, f spec.ConfigFile) error {
 
 // removeFiles removes an instance's directory and what is mounted in it.
 func (s *Server) removeFiles(id skerry.InstanceID) error {
-	nfs := hasNFS(s.instanceDir(id))
+	if hasNFS(s.instanceDir(id)) { // it may be gone when the removal is tried again
+		defer s.opt.NFS.sweep(s.work.Load(), s.opt.Log)
+	}
 	if err := removeMounted(s.instanceDir(id)); err != nil {
 		return err
-	}
-	if nfs {
-		s.opt.NFS.sweep(s.work.Load(), s.opt.Log)
 	}
 	s.users.give(id)
 	return nil

@@ -250,9 +250,8 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	}
 	if w.dir != "" {
 		errs = append(errs, worker.UnmountVolumes(w.dir))
-		if self, err := os.Executable(); err == nil {
-			errs = append(errs, worker.UnmountNFS(ctx, w.dir, []string{self, NFSCommand}))
-		}
+		self, err := os.Executable()
+		errs = append(errs, err, worker.UnmountNFS(ctx, w.dir, []string{self, NFSCommand}))
 	}
 	return errors.Join(errs...)
 }
