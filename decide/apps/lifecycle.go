@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -44,7 +45,7 @@ func (l *lifecycle) tellLate(now time.Time, fx *wire.Effects) {
 			i.Told = true
 			l.saveInstance(i, fx)
 			fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "NotPlaced",
-				"no place was found within the convergence time; the search goes on: "+firstWhy(i)))
+				"no place was found within the convergence time; the search goes on: "+firstWhy(i, cmp.Or(i.Reason, "nobody has answered yet"))))
 		}
 	}
 }
@@ -181,9 +182,10 @@ func (i *Instance) step(now time.Time, text string) {
 	}
 }
 
-func firstWhy(i *Instance) string {
+// firstWhy is the first reason of the last decision, or what else there is to say.
+func firstWhy(i *Instance, otherwise string) string {
 	if len(i.Why) == 0 {
-		return "no cluster is connected"
+		return otherwise
 	}
 	return i.Why[0].Text
 }

@@ -27,10 +27,10 @@ func (l *lifecycle) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *wi
 	i.RetryAt = now.Add(backoff(i.Misses))
 	i.Rejected, i.Refusals, i.Why, i.Decision = nil, nil, d.Why, d
 	if changed {
-		i.Reason = firstWhy(i)
-		i.step(now, "no place: "+firstWhy(i))
+		i.Reason = firstWhy(i, "nobody is connected who could take it")
+		i.step(now, "no place: "+i.Reason)
 		l.saveInstance(i, fx)
-		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Unplaced", firstWhy(i)))
+		fx.Events = append(fx.Events, i.event(now, wire.EventWarning, "Unplaced", i.Reason))
 	}
 }
 
@@ -49,7 +49,7 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 		i.Why = o.Why
 		i.Rejected = append(i.Rejected, holder)
 		i.Refusals = append(i.Refusals, o.Why...)
-		l.unplace(now, i, "no place at "+holder+": "+firstWhy(i), fx)
+		l.unplace(now, i, "no place at "+holder+": "+firstWhy(i, "it gives no reason"), fx)
 		return true
 	}
 	if !i.State.CanReach(o.State) {

@@ -404,3 +404,30 @@ func TestFailedUpdateIsNotReady(t *testing.T) {
 		t.Errorf("it is %s after the end of its update, expected Ready", status(v))
 	}
 }
+
+// TestLateInstanceTellsWhy: one that found no place in time, as it fails wherever it is put, tells that, and not that nobody is connected.
+func TestLateInstanceTellsWhy(t *testing.T) {
+	s := newSite(t)
+	s.least = -1
+	s.tell(apply(1, image("web:1", spec.UpdateSpec{})))
+	told := ""
+	for range 180 {
+		for _, i := range s.c.InstancesOf(shop) {
+			if i.Holder == "" {
+				continue
+			}
+			var fx wire.Effects
+			s.c.Observe(s.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "volume v: not here"}, &fx)
+			s.take(fx)
+		}
+		s.run(time.Second)
+		for _, e := range s.events {
+			if e.Reason == "NotPlaced" {
+				told = e.Text
+			}
+		}
+	}
+	if !strings.Contains(told, "volume v: not here") {
+		t.Errorf("the event says %q, want the reason of the failures", told)
+	}
+}

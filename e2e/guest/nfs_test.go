@@ -78,6 +78,9 @@ END
 skerry apply -f /root/%[1]s.yaml %[3]s`, name, volume, flags))
 }
 
+// server is the server in reasons: it has the worker's own address, which its root is not told.
+const server = "its address"
+
 // said waits until something is given as the reason of an instance, or in an event.
 func (g *nfsGuest) said(t *testing.T, text string) {
 	t.Helper()
@@ -118,7 +121,7 @@ func (g *nfsGuest) notAllowed(t *testing.T) {
 	g.await(t, "skerry explain early/s | grep 'mounts NFS servers for instances'")
 	g.must(t, "skerry delete app early --wait && systemctl stop up && "+allowed)
 	g.apply(t, "early", "path: /srv/other", "--no-wait")
-	g.said(t, "this worker does not mount 127.0.0.1:/srv/other")
+	g.said(t, "this worker does not mount "+server+":/srv/other")
 	g.must(t, "skerry delete app early --wait")
 	g.mounts(t, 0)
 }
@@ -157,7 +160,7 @@ func (g *nfsGuest) restarted(t *testing.T) {
 
 func (g *nfsGuest) refused(t *testing.T) {
 	g.apply(t, "wrong", "path: /srv/none", "--no-wait")
-	g.said(t, "mount 127.0.0.1:/srv/none: no such file or directory (the server has no such path)")
+	g.said(t, "mount "+server+":/srv/none: no such file or directory (the server has no such path)")
 	g.must(t, "skerry delete app wrong --wait")
 	g.mounts(t, 0)
 }
@@ -173,7 +176,7 @@ func (g *nfsGuest) away(t *testing.T) {
 		g.must(t, "skerry worker status --data /var/lib/up/worker | grep '^Parent: *connected'")
 		g.apply(t, "plain", "", "")
 		g.apply(t, "second", "path: /srv/media"+options, "--no-wait")
-		g.said(t, "the server of 127.0.0.1:/srv/media has not answered")
+		g.said(t, "the server of "+server+":/srv/media has not answered")
 		g.must(t, "skerry delete app second --wait --timeout 2m")
 		g.must(t, "skerry delete app writer plain --wait --timeout 4m")
 		g.mounts(t, 0)

@@ -61,7 +61,7 @@ func (l *line) exchange(out, in []byte, wait time.Duration) (n int, err error) {
 		l.polled.Close()
 		l.polled = nil
 	}
-	for { // what came late is no answer to this beat, and would stand before it
+	for range mostLate { // what came late is no answer to this beat, and would stand before it
 		if n, err := l.take(in); n == 0 || err != nil {
 			break
 		}
@@ -128,6 +128,9 @@ func pollable(fd int) (net.Conn, error) {
 	defer f.Close()
 	return net.FileConn(f)
 }
+
+// mostLate is how many datagrams are thrown away before a beat. Who sends more in the parent's name holds up no thread by that.
+const mostLate = 64
 
 // lookAgain is how often a socket is looked at that the poller could not be given.
 const lookAgain = 10 * time.Millisecond
