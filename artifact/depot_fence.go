@@ -67,9 +67,10 @@ func (d *depot) reload(ctx context.Context) error {
 	d.s.mu.Lock()
 	d.loaded, d.why = false, errNotLoaded
 	d.s.mu.Unlock()
-	for n := range d.s.namings { // until whoever did not see that is done
+	for n := range d.s.namings {
 		d.s.namings[n].Lock()
-		d.s.namings[n].Unlock() //nolint:staticcheck // it waits
+		//lint:ignore SA2001 it waits until whoever did not see that is done
+		d.s.namings[n].Unlock()
 	}
 	return LoadDepot(ctx, d.s)
 }
