@@ -354,6 +354,7 @@ func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 		}
 	}
 	errs = append(errs, s.net.remove(ctx, a.ID), s.removeFiles(a.ID))
+	s.disk.wake() // others may take the room at once
 	return errors.Join(errs...)
 }
 

@@ -31,17 +31,17 @@ const (
 type diskShares struct {
 	// over says why tasks are being ended that have too much; protected by the server's mu.
 	over    map[runtime.TaskID]string
-	started chan struct{} // of capacity 1: a container was started
+	changed chan struct{} // of capacity 1: a container was started, or one has ended
 }
 
 func newDiskShares() diskShares {
-	return diskShares{over: map[runtime.TaskID]string{}, started: make(chan struct{}, 1)}
+	return diskShares{over: map[runtime.TaskID]string{}, changed: make(chan struct{}, 1)}
 }
 
 // wake says that there may be something to measure.
 func (d *diskShares) wake() {
 	select {
-	case d.started <- struct{}{}:
+	case d.changed <- struct{}{}:
 	default: // an earlier one was not seen yet
 	}
 }
@@ -117,12 +117,13 @@ func (d *diskShares) watch(ctx context.Context, freeNow func() (skerry.Bytes, bo
 	defer tick.Stop()
 	var last, next time.Time // the last measurement, and when another may be
 	var had skerry.Bytes     // what was free then
-	look := diskLook
+	look, fresh := diskLook, false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.started:
+		case <-d.changed:
+			fresh = true // one may write within a second what another that has ended frees: what is free says nothing then
 			if look == diskLook {
 				continue // it looks already
 			}
@@ -130,8 +131,8 @@ func (d *diskShares) watch(ctx context.Context, freeNow func() (skerry.Bytes, bo
 		case <-tick.C:
 			free, ok := freeNow()
 			now := time.Now()
-			if now.After(next) && (!ok || free < had-diskSlack || now.Sub(last) >= diskEvery) {
-				look = diskEvery // also in time for a limit that a running container is given
+			if now.After(next) && (fresh || !ok || free < had-diskSlack || now.Sub(last) >= diskEvery) {
+				look, fresh = diskEvery, false // also in time for a limit that a running container is given
 				if measure() {
 					look = diskLook
 				}
