@@ -407,21 +407,22 @@ func TestFailedUpdateIsNotReady(t *testing.T) {
 
 // TestLateInstanceTellsWhy: one that found no place in time, as it fails wherever it is put, tells that, and not that nobody is connected.
 func TestLateInstanceTellsWhy(t *testing.T) {
-	s := newSite(t)
-	s.least = -1
-	s.tell(apply(1, image("web:1", spec.UpdateSpec{})))
+	site := newSite(t)
+	site.least = -1
+	site.tell(apply(1, image("web:1", spec.UpdateSpec{})))
 	told := ""
 	for range 180 {
-		for _, i := range s.c.InstancesOf(shop) {
+		for _, i := range site.c.InstancesOf(shop) {
 			if i.Holder == "" {
 				continue
 			}
 			var fx wire.Effects
-			s.c.Observe(s.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed, Reason: "volume v: not here"}, &fx)
-			s.take(fx)
+			site.c.Observe(site.now, "site", wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Failed,
+				Reason: "volume v: not here"}, &fx)
+			site.take(fx)
 		}
-		s.run(time.Second)
-		for _, e := range s.events {
+		site.run(time.Second)
+		for _, e := range site.events {
 			if e.Reason == "NotPlaced" {
 				told = e.Text
 			}
