@@ -335,11 +335,11 @@ func (s *Server) discard(ctx context.Context, handle json.RawMessage) {
 }
 
 // cleanup removes all there is of an instance: tasks, network, volumes, files.
-func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
+func (s *Server) cleanup(ctx context.Context, asked core.Cleanup) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	var errs []error
-	for _, data := range a.Handles {
+	for _, data := range asked.Handles {
 		d, h, err := s.runtimes.of(data)
 		if err == nil {
 			err = d.Remove(ctx, h)
@@ -347,13 +347,13 @@ func (s *Server) cleanup(ctx context.Context, a core.Cleanup) error {
 		errs = append(errs, err)
 	}
 	for _, d := range s.opt.Drivers {
-		list, err := d.ListOf(ctx, a.ID)
+		list, err := d.ListOf(ctx, asked.ID)
 		errs = append(errs, err)
 		for _, h := range list {
 			errs = append(errs, d.Remove(ctx, h))
 		}
 	}
-	errs = append(errs, s.net.remove(ctx, a.ID), s.removeFiles(a.ID))
+	errs = append(errs, s.net.remove(ctx, asked.ID), s.removeFiles(asked.ID))
 	s.disk.wake() // others may take the room at once
 	return errors.Join(errs...)
 }
