@@ -48,8 +48,14 @@ type Table struct {
 	system       System
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // by key; full while somebody mounts or unmounts it
-	asks map[string]chan struct{} // by server; as long as threads wait for it
+	busy map[string]*turns // by key: somebody mounts or unmounts it
+	asks map[string]*turns // by server: threads wait for it
+}
+
+// turns are those of who wants to do the same at a time. They are there as long as somebody does.
+type turns struct {
+	taken chan struct{}
+	users int
 }
 
 // asksAtOnce is how many threads of the agent's may wait for a server: one that hangs keeps them, however often it is tried.
@@ -57,7 +63,7 @@ const asksAtOnce = 8
 
 // New makes the table of a directory. records is a glob of the files that name what is in use; each is a record of Mount's.
 func New(dir, records string, system System) *Table {
-	return &Table{dir: dir, records: records, system: system, busy: map[string]chan struct{}{}, asks: map[string]chan struct{}{}}
+	return &Table{dir: dir, records: records, system: system, busy: map[string]*turns{}, asks: map[string]*turns{}}
 }
 
 // Key names an export in records and in the directory: another for each server, path, and way of mounting it.
@@ -296,18 +302,27 @@ func (t *Table) Asking(ctx context.Context, server string) (release func(), err 
 }
 
 // take has at most so many at once have the same key.
-func (t *Table) take(ctx context.Context, of map[string]chan struct{}, key string, most int) (release func(), err error) {
+func (t *Table) take(ctx context.Context, of map[string]*turns, key string, most int) (release func(), err error) {
 	t.mu.Lock()
 	one := of[key]
 	if one == nil {
-		one = make(chan struct{}, most)
+		one = &turns{taken: make(chan struct{}, most)}
 		of[key] = one
 	}
+	one.users++
 	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(of, key)
+		}
+	}
 	select {
-	case one <- struct{}{}:
-		return func() { <-one }, nil
+	case one.taken <- struct{}{}:
+		return func() { <-one.taken; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, ctx.Err()
 	}
 }
