@@ -512,21 +512,29 @@ func listAudit(ctx context.Context, c *api.Client, _ listQuery) ([]item, error) 
 	return out, err
 }
 
-// matchLabels tells whether labels have all pairs of a selector such as a=b,c=d.
-func matchLabels(labels map[string]string, selector string) (bool, error) {
+// labelsOf reads a selector such as a=b,c=d.
+func labelsOf(selector string) (map[string]string, error) {
+	labels := map[string]string{}
 	for part := range strings.SplitSeq(selector, ",") {
 		if part == "" {
 			continue
 		}
 		k, v, ok := strings.Cut(part, "=")
 		if !ok {
-			return false, skerry.Errorf(skerry.CodeInvalid, "-l %q is not KEY=VALUE", part)
+			return nil, skerry.Errorf(skerry.CodeInvalid, "-l %q is not KEY=VALUE", part)
 		}
-		if have, there := labels[k]; !there || have != v {
-			return false, nil
+		if had, twice := labels[k]; twice && had != v {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "-l asks for two values of %q", k)
 		}
+		labels[k] = v
 	}
-	return true, nil
+	return labels, nil
+}
+
+// matchLabels tells whether labels have all pairs of a selector.
+func matchLabels(labels map[string]string, selector string) (bool, error) {
+	wanted, err := labelsOf(selector)
+	return err == nil && spec.HasLabels(labels, wanted), err
 }
 
 // kindNames are the names of kinds for completion.

@@ -23,7 +23,7 @@ its workers itself, one after the other, each with a trial and automatic rollbac
 one before have the new program and worked with it for the steady time. A cluster fails if a worker keeps its program, if one that
 was upgraded gets lost, or if it is not finished within --timeout, also because it is out of touch. If more clusters fail than
 --max-failures, the upgrade stops, and names the cluster and the reason. What is upgraded by then stays. "skerry upgrade resume"
-goes on, and tries again what failed.
+goes on, and tries again what failed. The command ends with an error if any cluster failed, also if so many may.
 
 A cluster takes part if its operator has granted that there: skerry cluster grant waves. The others are left out.
 The root keeps the upgrade: it goes on when this command ends, and after a restart of the root. The programs of clusters and of
@@ -85,25 +85,9 @@ func (flags *upgradeClustersFlags) fill(args []string, now time.Time) error {
 	for _, name := range args {
 		plan.Clusters = append(plan.Clusters, trimKind(name, "cluster"))
 	}
-	if flags.selector != "" {
-		plan.Labels = map[string]string{}
-		for part := range strings.SplitSeq(flags.selector, ",") {
-			key, value, ok := strings.Cut(part, "=")
-			if !ok || key == "" {
-				return skerry.Errorf(skerry.CodeInvalid, "the selector %q has no =", part).WithHint("write -l region=west")
-			}
-			plan.Labels[key] = value
-		}
-	}
-	ways := 0
-	for _, given := range []bool{len(plan.Clusters) > 0, len(plan.Labels) > 0, plan.All} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
-		return skerry.Errorf(skerry.CodeInvalid, "the clusters to upgrade are given by their names, by -l or by --all: one of these").
-			WithHint("`skerry get clusters --show-labels` lists them")
+	var err error
+	if plan.Labels, err = labelsOf(flags.selector); err != nil {
+		return err
 	}
 	if plan.Name == "" {
 		plan.Name = "upgrade-" + now.UTC().Format("20060102-150405")
@@ -128,6 +112,10 @@ func followUpgrade(ctx context.Context, client *api.Client, out io.Writer, upgra
 		}
 		switch upgrade.State {
 		case view.UpgradeDone:
+			if slices.ContainsFunc(upgrade.Sites, func(site view.UpgradeCluster) bool { return site.Stage == view.StageFailed }) {
+				return skerry.Errorf(skerry.CodeConflict, "upgrade %s is done, but not of all clusters: %s", name, upgrade.Why).
+					WithHint("`skerry describe upgrade %s` says why each of them failed", name)
+			}
 			fmt.Fprintf(out, "upgrade/%s is done: %s\n", clean(name), clean(upgrade.Why))
 			return nil
 		case view.UpgradeStopped:
@@ -159,7 +147,7 @@ func upgradeClusterText(site *view.UpgradeCluster) string {
 	text := strings.ToLower(string(site.Stage))
 	switch site.Stage {
 	case view.StageUpgrading:
-		text = "is upgraded"
+		text = "is being upgraded"
 	case view.StageWatched:
 		text = fmt.Sprintf("all %d workers are upgraded, and are watched", site.Workers)
 	}

@@ -11,11 +11,11 @@ import (
 type UpgradePlan struct {
 	Name        string            `json:"name" minLength:"1" maxLength:"63" doc:"Name of the upgrade."`
 	Image       string            `json:"image" minLength:"1" maxLength:"512" doc:"Image that holds the program as /skerry."`
-	Clusters    []string          `json:"clusters,omitempty" maxItems:"10000" doc:"Clusters to upgrade."`
+	Clusters    []string          `json:"clusters,omitempty" maxItems:"2500" doc:"Clusters to upgrade."`
 	Labels      map[string]string `json:"labels,omitempty" doc:"Labels of the clusters to upgrade."`
 	All         bool              `json:"all,omitempty" doc:"Upgrade all clusters."`
-	Wave        int               `json:"wave,omitempty" minimum:"0" maximum:"10000" doc:"Clusters at a time. Default: 1."`
-	MaxFailures int               `json:"maxFailures,omitempty" minimum:"0" maximum:"10000" doc:"Clusters that may fail before it stops."`
+	Wave        int               `json:"wave,omitempty" minimum:"0" maximum:"2500" doc:"Clusters at a time. Default: 1."`
+	MaxFailures int               `json:"maxFailures,omitempty" minimum:"0" maximum:"2500" doc:"Clusters that may fail before it stops."`
 	Steady      spec.Duration     `json:"steady,omitempty" doc:"How long a cluster must work with it. Default: 1m; at most 24h."`
 	Window      spec.Duration     `json:"window,omitempty" doc:"Time for the trial of each worker. Default: 2m; at most 1h."`
 	Timeout     spec.Duration     `json:"timeout,omitempty" doc:"Time for each cluster. Default: 1h; at most 720h."`

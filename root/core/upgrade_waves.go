@@ -53,11 +53,14 @@ func (us *upgrades) advanceOne(now time.Time, upgrade *view.Upgrade, fx *wire.Ef
 		changed = true
 	case upgrade.State == view.UpgradeRunning && wave == 0:
 		why := "all clusters are upgraded"
-		switch {
-		case failed > 0:
-			why = fmt.Sprintf("%d failed, as many as were allowed to", failed)
-		case skipped > 0:
-			why = fmt.Sprintf("%s upgraded, %d skipped", count(len(upgrade.Sites)-skipped, "cluster"), skipped)
+		if failed+skipped > 0 {
+			why = count(len(upgrade.Sites)-failed-skipped, "cluster") + " upgraded"
+			if failed > 0 {
+				why += fmt.Sprintf(", %d failed of %d that may", failed, upgrade.MaxFailures)
+			}
+			if skipped > 0 {
+				why += fmt.Sprintf(", %d skipped", skipped)
+			}
 		}
 		us.turn(now, upgrade, view.UpgradeDone, why, wire.EventNormal, "ClusterUpgradeDone", fx)
 		changed = true
@@ -125,6 +128,8 @@ func (us *upgrades) verdict(now time.Time, upgrade *view.Upgrade, site *view.Upg
 			return view.StageFailed, told.Failed
 		case told.Lost > 0:
 			return view.StageFailed, count(told.Lost, "worker") + " got lost after the upgrade"
+		case told.Workers == 0: // or it does not know them again yet
+			waits = "it has no workers that it could upgrade"
 		case told.Upgraded < told.Workers:
 			waits = fmt.Sprintf("%d of %s upgraded", told.Upgraded, count(told.Workers, "worker"))
 			if told.Away > 0 {

@@ -165,10 +165,6 @@ func (us *upgrades) begin(now time.Time, asked *StartUpgrade, fx *wire.Effects) 
 	if err != nil {
 		return err
 	}
-	if max(len(names), len(plan.Clusters)) > maxUpgradeSites {
-		return skerry.Errorf(skerry.CodeTooLarge, "an upgrade of %d clusters is too large; up to %d are allowed",
-			max(len(names), len(plan.Clusters)), maxUpgradeSites).WithHint("upgrade them in parts, by names or labels")
-	}
 	takes := 0
 	for _, name := range names {
 		site := view.UpgradeCluster{Cluster: skerry.ClusterName(name), Stage: view.StageWaiting, Since: now}
@@ -237,31 +233,42 @@ func (us *upgrades) selected(plan *view.UpgradePlan) ([]string, error) {
 	if ways != 1 {
 		return nil, skerry.Errorf(skerry.CodeInvalid, "clusters are given by their names, by labels or as all of them: one of these")
 	}
+	named := map[string]bool{}
+	for _, name := range plan.Clusters {
+		if us.children.Get(name) == nil {
+			return nil, noCluster(name)
+		}
+		named[name] = true
+	}
 	var names []string
 	for _, name := range us.children.Names() {
-		if plan.All || slices.Contains(plan.Clusters, name) || len(plan.Labels) > 0 && spec.HasLabels(us.labels.of[name], plan.Labels) {
+		if plan.All || named[name] || len(plan.Labels) > 0 && spec.HasLabels(us.labels.of[name], plan.Labels) {
 			names = append(names, name)
 		}
 	}
-	for _, name := range plan.Clusters {
-		if !slices.Contains(names, name) {
-			return nil, noCluster(name)
-		}
-	}
 	if len(names) == 0 {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "no cluster is meant").WithHint("`skerry get clusters --show-labels` lists them")
+		return nil, skerry.Errorf(skerry.CodeNotFound, "no cluster matches").WithHint("`skerry get clusters --show-labels` lists them")
 	}
-	slices.Sort(names)
+	if len(names) > maxUpgradeSites {
+		return nil, skerry.Errorf(skerry.CodeTooLarge, "an upgrade of %d clusters is too large; up to %d are allowed", len(names),
+			maxUpgradeSites).WithHint("upgrade them in parts, by names or labels")
+	}
 	for _, upgrade := range us.all {
 		for n := range upgrade.Sites {
 			site := &upgrade.Sites[n]
-			if !upgrade.State.Ended() && site.Wave > 0 && slices.Contains(names, string(site.Cluster)) {
+			if !upgrade.State.Ended() && site.Wave > 0 && chosen(names, site) {
 				return nil, skerry.Errorf(skerry.CodeConflict, "upgrade %s of cluster %s has not ended", upgrade.Name, site.Cluster).
 					WithHint("`skerry upgrade abort %s` ends it", upgrade.Name)
 			}
 		}
 	}
 	return names, nil
+}
+
+// chosen looks for a site among names, which are in order.
+func chosen(names []string, site *view.UpgradeCluster) bool {
+	_, found := slices.BinarySearch(names, string(site.Cluster))
+	return found
 }
 
 // makeRoom forgets the upgrade that ended first, if there are too many.
@@ -312,7 +319,7 @@ func (us *upgrades) change(now time.Time, asked *ChangeUpgrade, fx *wire.Effects
 			stage(now, site, view.StageSkipped, "the upgrade was aborted")
 		case asked.To == view.UpgradeRunning && site.Stage == view.StageFailed:
 			*site = view.UpgradeCluster{Cluster: site.Cluster, Wave: site.Wave, Stage: view.StageWaiting, Since: now}
-		case asked.To == view.UpgradeRunning && site.Stage == view.StageUpgrading:
+		case asked.To == view.UpgradeRunning && (site.Stage == view.StageUpgrading || site.Stage == view.StageWatched):
 			site.Begun = now // the time in which nothing was to happen does not count
 		}
 	}

@@ -186,3 +186,38 @@ func TestReportDuringLargeWave(t *testing.T) {
 		t.Error("a site that had lost its order has none")
 	}
 }
+
+// TestSiteWithoutWorkers is none that is upgraded, whatever it does not know: it is late in the end, and says why.
+func TestSiteWithoutWorkers(t *testing.T) {
+	r := newHostileRoot(t, "a")
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true}, Digest: agentImage})
+	r.tells("a", granting(&wire.SiteUpgrade{Seq: r.upgrade().Sites[0].Seq}))
+	for range 2 {
+		r.now = r.now.Add(defaultUpgradeSteady)
+		r.keep(r.c.Tick(r.now))
+	}
+	if site := r.upgrade().Sites[0]; site.Stage != view.StageUpgrading {
+		t.Errorf("without workers: got %s, want %s", site.Stage, view.StageUpgrading)
+	}
+	r.now = r.now.Add(defaultUpgradeTimeout)
+	r.keep(r.c.Tick(r.now))
+	if site := r.upgrade().Sites[0]; site.Stage != view.StageFailed || !strings.Contains(site.Why, "it has no workers") {
+		t.Errorf("in the end: got %s, %q, want it failed as it has no workers", site.Stage, site.Why)
+	}
+}
+
+// TestResumedWatchHasItsTime: one that is watched when an upgrade goes on has its whole time from then.
+func TestResumedWatchHasItsTime(t *testing.T) {
+	r := newHostileRoot(t, "a")
+	r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true, Steady: spec.Duration(24 * time.Hour),
+		Timeout: spec.Duration(25 * time.Hour)}, Digest: agentImage})
+	order := r.upgrade().Sites[0].Seq
+	r.tells("a", granting(&wire.SiteUpgrade{Seq: order, Workers: 1, Upgraded: 1}))
+	r.step(ChangeUpgrade{Name: "v2", To: view.UpgradePaused})
+	r.now = r.now.Add(30 * time.Hour)
+	r.step(ChangeUpgrade{Name: "v2", To: view.UpgradeRunning})
+	r.tells("a", granting(&wire.SiteUpgrade{Seq: order, Workers: 1, Upgraded: 1, Away: 1}))
+	if site := r.upgrade().Sites[0]; site.Stage == view.StageFailed {
+		t.Errorf("a worker that is away for a moment: got %s, %q, want it watched again", site.Stage, site.Why)
+	}
+}
