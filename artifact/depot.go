@@ -50,6 +50,8 @@ const (
 	depotSends    = 4        // blobs that are sent at a time, each with a part in memory
 	depotFailures = 3        // deletions that fail before the others wait for the next time
 	maxDepotName  = 64 << 10 // bytes
+	// maxDepotBlobs and maxDepotNames are less than a depot lists: what one tenant pushed would keep the registry from starting.
+	maxDepotBlobs, maxDepotNames = 400_000, 400_000
 )
 
 // depot is a store whose own images lie in a Depot. The blobs on the disk are copies: manifests and configs of all images, and as many
@@ -63,6 +65,8 @@ type depot struct {
 	source *Source // of blobs, for the store's own ways of fetching them
 
 	sends chan struct{} // taken by who sends a blob
+
+	mostBlobs, mostNames int
 
 	// Guarded by Store.mu.
 	leader Leader // as this process has noted; zero: it has not
@@ -93,7 +97,7 @@ type depotName struct {
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
 		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{}, damaged: map[digest.Digest]bool{},
-		doubts: map[string]map[digest.Digest]func(){}}
+		doubts: map[string]map[digest.Digest]func(){}, mostBlobs: maxDepotBlobs, mostNames: maxDepotNames}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }
@@ -190,12 +194,15 @@ func (d *depot) keep(ctx context.Context, ref imageref.Ref, sum digest.Digest) e
 		store.mu.Lock()
 		_, there := d.blobs[sum]
 		doomed, loaded, why := d.doomed[sum], d.loaded, d.why
+		full := len(d.blobs)+len(d.left) >= d.mostBlobs
 		store.mu.Unlock()
 		switch {
 		case !loaded: // a blob that another process has deleted would count as there
 			return d.fail(why)
 		case there:
 			return nil
+		case full:
+			return d.full("blobs")
 		case doomed == nil:
 			return d.put(ctx, sum)
 		}
@@ -205,6 +212,11 @@ func (d *depot) keep(ctx context.Context, ref imageref.Ref, sum digest.Digest) e
 			return ctx.Err()
 		}
 	}
+}
+
+// full refuses what would be one object too many.
+func (d *depot) full(what string) error {
+	return fmt.Errorf("%w: %s has as many %s as a registry reads when it starts", ErrFull, d, what)
 }
 
 // put sends a blob that is on the disk. One that the medium has changed is not sent.

@@ -93,13 +93,13 @@ func (d *depot) leaderNow(ctx context.Context) (now Leader, err error) {
 // leads returns an error if another process has taken over since this one noted that it leads.
 func (d *depot) leads(ctx context.Context) error {
 	d.s.mu.Lock()
-	own := d.leader
+	noted := d.leader
 	d.s.mu.Unlock()
-	if own == (Leader{}) {
+	if noted == (Leader{}) {
 		return nil // nobody said so: a process without a note before its first life, or a test
 	}
 	now, err := d.leaderNow(ctx)
-	if err == nil && now != own {
+	if err == nil && now != noted {
 		err = &DeposedError{now}
 	}
 	return d.fail(err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	gname "github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact/imageref"
@@ -101,4 +103,37 @@ func TestTakenOverAfterLook(t *testing.T) {
 	if err := second.lead("a", 3); err != nil || listed > 0 {
 		t.Errorf("the next life of the second: %v, and the bucket was listed %d times, want 0: nobody else has led", err, listed)
 	}
+}
+
+// TestFullDepot: what would be more than a registry reads when it starts is refused. What is there can be pushed again.
+func TestFullDepot(t *testing.T) {
+	shelf := newShelf()
+	m := shelf.again(t)
+	image, err := pushImage(t, m.host, "team/app:1", 1, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func(ref string) error {
+		name, err := gname.ParseReference(m.host+"/"+ref, gname.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return remote.Write(name, image)
+	}
+	kept := m.Store.depot
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "as many "+what) {
+			t.Errorf("one more of %s: got %v, want it refused", what, err)
+		}
+		if err := again("team/app:1"); err != nil {
+			t.Errorf("what is there, with no room for more %s: got %v, want it taken", what, err)
+		}
+	}
+	kept.mostBlobs = len(kept.blobs)
+	_, err = pushImage(t, m.host, "team/app:2", 1, 2000)
+	refused("blobs", err)
+	kept.mostNames = len(m.Store.names)
+	refused("names", again("team/app:2"))
+	shelf.again(t).wantPulled("team/app:1")
 }

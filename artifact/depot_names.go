@@ -99,8 +99,12 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 		return err
 	}
 	store.mu.Lock()
-	old, doubts := store.names[key(ref)], kept.doubts[key(ref)]
+	old, there := store.names[key(ref)]
+	doubts, full := kept.doubts[key(ref)], !there && len(store.names) >= kept.mostNames
 	store.mu.Unlock()
+	if full {
+		return kept.full("names")
+	}
 	if doubts == nil && old.Pushed && old.Digest == to.Digest {
 		return store.putName(ref, to)
 	}
