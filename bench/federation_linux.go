@@ -28,16 +28,16 @@ import (
 
 // federated is a real root, as `skerry root` runs it, with a second process that holds the clusters' ends of its links.
 type federated struct {
-	dir, program string
-	link, api    string
-	root, sites  *exec.Cmd
-	log          *os.File
-	toSites      io.WriteCloser
-	fromSites    *bufio.Reader
-	admin        *api.Client
-	users        []*api.Client // each with its own rate, from an address of its own
-	clusters     int
-	apps         int
+	workspace
+	program     string
+	link, api   string
+	root, sites *exec.Cmd
+	toSites     io.WriteCloser
+	fromSites   *bufio.Reader
+	admin       *api.Client
+	users       []*api.Client // each with its own rate, from an address of its own
+	clusters    int
+	apps        int
 }
 
 // apiUsers share the requests, because one user has 100 a second and one address 200.
@@ -50,10 +50,7 @@ func openFederated(ctx context.Context, program string) (fed *federated, err err
 			err = errors.Join(err, fed.tail(), fed.close())
 		}
 	}()
-	if fed.dir, err = os.MkdirTemp("", "skerry-bench-"); err != nil {
-		return fed, err
-	}
-	if fed.log, err = os.Create(filepath.Join(fed.dir, "log")); err != nil {
+	if err = fed.workspace.open(); err != nil {
 		return fed, err
 	}
 	for _, addr := range []*string{&fed.link, &fed.api} {
@@ -159,18 +156,7 @@ func (f *federated) image(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(root, "none"), nil, 0o644); err != nil {
 		return err
 	}
-	st, err := artifact.Open(filepath.Join(f.dir, "images"), artifact.Options{})
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	tag := "skerry.local/" + benchImage
-	build := artifact.BuildOptions{Source: root, Tag: tag, Platform: artifact.HostPlatform(), Entrypoint: []string{"/none"}}
-	if _, err := st.Build(ctx, build); err != nil {
-		return err
-	}
-	_, err = st.Push(ctx, tag, tag, &artifact.Source{BaseURL: "https://" + f.api, Transport: f.admin.Transport()}, nil)
-	return err
+	return f.pushed(ctx, artifact.BuildOptions{Source: root, Entrypoint: []string{"/none"}}, benchImage, f.api, f.admin)
 }
 
 func (f *federated) startSites() (err error) {
@@ -295,29 +281,7 @@ func (f *federated) settled(ctx context.Context) error {
 
 // await polls, less often what takes long, for at most ten minutes.
 func (f *federated) await(ctx context.Context, what string, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	var last error
-	for {
-		begin := time.Now()
-		done, err := ok()
-		if done {
-			return nil
-		}
-		if err != nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited in vain until %s: %w", what, errors.Join(ctx.Err(), last))
-		case <-time.After(max(5*time.Millisecond, 5*time.Since(begin))):
-		}
-	}
-}
-
-func (f *federated) tail() error {
-	s := site{log: f.log}
-	return s.tail()
+	return await(ctx, 10*time.Minute, func(took time.Duration) time.Duration { return max(5*time.Millisecond, 5*took) }, what, ok)
 }
 
 // close ends the processes and removes what they kept.

@@ -174,14 +174,13 @@ func (w *benchWorker) tables() (sum int64) {
 
 // site is a running control process with workers.
 type site struct {
-	dir     string
+	workspace
 	program string
 	ns      *namespace
 	control *exec.Cmd
 	workers []*benchWorker
 	root    *api.Client
 	cluster *api.Client
-	log     *os.File
 }
 
 // newSite starts a root and cluster in one process, and workers, each in a network namespace of its own.
@@ -192,10 +191,7 @@ func newSite(ctx context.Context, program string, workers int, profile string) (
 			err = errors.Join(err, s.tail(), s.close())
 		}
 	}()
-	if s.dir, err = os.MkdirTemp("", "skerry-bench-"); err != nil {
-		return s, err
-	}
-	if s.log, err = os.Create(filepath.Join(s.dir, "log")); err != nil {
+	if err = s.workspace.open(); err != nil {
 		return s, err
 	}
 	if s.ns, err = newNamespace("control"); err != nil {
@@ -282,51 +278,12 @@ func (s *site) cgroup(w *benchWorker) string { return w.name }
 
 // await polls every 20 ms, for at most a minute.
 func (s *site) await(ctx context.Context, what string, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	var last error
-	for {
-		done, err := ok()
-		if done {
-			return nil
-		}
-		if err != nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited in vain until %s: %w", what, errors.Join(ctx.Err(), last))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// tail gives the end of the processes' log, for an error.
-func (s *site) tail() error {
-	if s.log == nil {
-		return nil
-	}
-	data, err := os.ReadFile(s.log.Name())
-	if err != nil || len(data) == 0 {
-		return err
-	}
-	return fmt.Errorf("log: %s", data[max(0, len(data)-2000):])
+	return await(ctx, time.Minute, func(time.Duration) time.Duration { return 20 * time.Millisecond }, what, ok)
 }
 
 // image puts a static program into the built-in registry.
 func (s *site) image(ctx context.Context, program, tag string) error {
-	st, err := artifact.Open(filepath.Join(s.dir, "images"), artifact.Options{})
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	if _, err := st.Build(ctx, artifact.BuildOptions{Source: program, Tag: "skerry.local/" + tag,
-		Platform: artifact.HostPlatform()}); err != nil {
-		return err
-	}
-	_, err = st.Push(ctx, "skerry.local/"+tag, "skerry.local/"+tag,
-		&artifact.Source{BaseURL: "https://" + rootAPI, Transport: s.root.Transport()}, nil)
-	return err
+	return s.pushed(ctx, artifact.BuildOptions{Source: program}, tag, rootAPI, s.root)
 }
 
 // close ends everything and leaves nothing behind.
