@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,20 +38,7 @@ func TestFleetFromTheRoot(t *testing.T) {
 			"--join", token, "--run-dir", p.data("run-" + name), "--cgroup-parent", p.cgroup() + "-" + site, "--address", "127.0.0.1",
 			"--http", "", "--no-network"}})
 	}
-	try := func(context string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), p.program, append(args, "--context", context)...)
-		cmd.Env = append(os.Environ(), "SKERRY_CONFIG="+p.data("config"))
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	run := func(context string, args ...string) string {
-		t.Helper()
-		out, err := try(context, args...)
-		if err != nil {
-			t.Fatalf("skerry %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return out
-	}
+	try, run := p.commands()
 	refused := func(context, part string, args ...string) {
 		t.Helper()
 		if out, err := try(context, args...); err == nil || !strings.Contains(out, part) {
@@ -150,20 +136,7 @@ func TestUpgradeInWaves(t *testing.T) {
 	const rootURL = "https://127.0.0.1:7480"
 	sites := map[string]string{"harbour": "748", "hill": "749"} // the beginnings of their ports
 	p.start(&role{name: "root", args: []string{"root", "--data", p.data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}})
-	try := func(context string, args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), p.program, append(args, "--context", context)...)
-		cmd.Env = append(os.Environ(), "SKERRY_CONFIG="+p.data("config"))
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	run := func(context string, args ...string) string {
-		t.Helper()
-		out, err := try(context, args...)
-		if err != nil {
-			t.Fatalf("skerry %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return out
-	}
+	try, run := p.commands()
 	enter := func(context, url string) {
 		run(context, "login", "--trust", "-u", "admin", "--password-file", filepath.Join(p.data(context), parents.AdminPasswordFile), url)
 	}

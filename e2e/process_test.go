@@ -124,6 +124,24 @@ func processesOf(t *testing.T, dir, program string, workers ...string) *processe
 
 func (p *processes) data(name string) string { return filepath.Join(p.dir, name) }
 
+// commands gives functions that run a command at a role, by its name as a context: one that may fail, and one that must not.
+func (p *processes) commands() (try func(context string, args ...string) (string, error), run func(context string, args ...string) string) {
+	try = func(context string, args ...string) (string, error) {
+		cmd := exec.CommandContext(p.t.Context(), p.program, append(args, "--context", context)...)
+		cmd.Env = append(os.Environ(), "SKERRY_CONFIG="+p.data("config"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	return try, func(context string, args ...string) string {
+		p.t.Helper()
+		out, err := try(context, args...)
+		if err != nil {
+			p.t.Fatalf("skerry %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return out
+	}
+}
+
 // cgroup is the parent of what a worker of this test runs.
 func (p *processes) cgroup() string { return cgroupParent(filepath.Dir(p.dir)) }
 

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"skerry.dev/skerry"
 	clustercore "skerry.dev/skerry/cluster/core"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // TestInstanceThatFillsItsLayer: of four instances one writes a file that it has deleted, and two, one of them a native process, fill a
@@ -35,22 +38,29 @@ func TestInstanceThatFillsItsLayer(t *testing.T) {
 	if err := unix.Statfs(disk, &empty); err != nil {
 		t.Fatal(err)
 	}
+	job := func(x *spec.ServiceSpec) { x.Mode = spec.ModeJob } // stays as it ended; a service gets a new place at once
 	s.do(app("greedy",
-		service("layer", "test/workload:1", once("hoard", "/deleted", "100")),
-		service("volume", "test/workload:1", once("hoard", "/scratch/file", "100")),
-		service("native", "test/workload:1", once("hoard", "/mnt/file", "100"), func(x *spec.ServiceSpec) {
+		service("layer", "test/workload:1", once("hoard", "/deleted", "100"), job),
+		service("volume", "test/workload:1", once("hoard", "/scratch/file", "100"), job),
+		service("native", "test/workload:1", once("hoard", "/mnt/file", "100"), job, func(x *spec.ServiceSpec) {
 			x.Runtime, x.Mounts[0].Path = spec.RuntimeNative, "/mnt"
 		}),
 	))
-	// They get new places at once, so that the state in which they have ended is there for a moment alone.
-	s.await("the root hears that they were ended for it", func() bool {
+	s.await("they are ended for it", func() bool {
+		list, err := s.Cluster.Instances(context.Background())
+		if err != nil {
+			return false
+		}
 		ended := map[string]bool{}
-		for _, e := range s.Root.Journal().List(0, nil) {
-			if (e.Reason == "StorageExceeded" || e.Reason == "Failed") && strings.Contains(e.Text, "use of the disk: more than the 32Mi") {
-				ended[e.Reason+" "+e.Service] = true
+		for _, i := range list {
+			if e := i.Exit; e != nil && e.StorageExceeded && strings.Contains(e.Message, "32Mi") && i.State == skerry.Failed {
+				ended[i.Service.Service] = true
 			}
 		}
-		return len(ended) == 6
+		return len(ended) == 3
+	})
+	s.await("the root hears of it", func() bool {
+		return slices.ContainsFunc(s.Root.Journal().List(0, nil), func(e wire.Event) bool { return e.Reason == "StorageExceeded" })
 	})
 	s.await("the room is free again", func() bool {
 		var st unix.Statfs_t
