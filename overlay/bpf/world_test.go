@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/overlay/internal/kerneltest"
@@ -410,7 +411,7 @@ func (i *inst) pingFor(to netip.Addr, size int, wait time.Duration) error {
 			return err
 		}
 		b := make([]byte, 65536)
-		n, from, err := unix.Recvfrom(fd, b, 0)
+		n, from, err := testenv.Recvfrom(fd, b)
 		if err != nil || n != len(msg) || b[0] != answer {
 			return fmt.Errorf("ping %s: %d bytes, %v", to, n, err)
 		}

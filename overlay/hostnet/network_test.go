@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/internal/thread"
 	"skerry.dev/skerry/overlay/internal/kernel"
 )
@@ -85,7 +86,7 @@ func ping(ns *os.File, to netip.Addr) error {
 			return err
 		}
 		var b [64]byte
-		n, err := unix.Read(fd, b[:])
+		n, _, err := testenv.Recvfrom(fd, b[:])
 		if err != nil || n < 1 || b[0] != 0 {
 			return fmt.Errorf("ping %s: %v, %v", to, b[:max(n, 0)], err)
 		}

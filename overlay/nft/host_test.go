@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/testenv"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/overlay/internal/kerneltest"
 )
@@ -252,14 +253,14 @@ func TestOtherProtocols(t *testing.T) {
 		msg := []byte{0x12, 0x34, 0, 80, 1, 2, 3, 4, 0xde, 0xad, 0xbe, 0xef, 9, 9, 9, 9}
 		must(t, unix.Sendto(c, msg, 0, &unix.SockaddrInet4{Addr: svc(1, false).As4()}))
 		buf := make([]byte, 1500)
-		n, from, err := unix.Recvfrom(server, buf, 0)
+		n, from, err := testenv.Recvfrom(server, buf)
 		if err != nil || n != 20+len(msg) || string(buf[20:n]) != string(msg) || from.(*unix.SockaddrInet4).Addr != client.a4.As4() {
 			t.Fatalf("protocol %d: %d bytes from %v, %v", proto, n, from, err)
 		}
 		answer := append([]byte(nil), msg...)
 		copy(answer, []byte{0, 80, 0x12, 0x34})
 		must(t, unix.Sendto(server, answer, 0, from))
-		n, from, err = unix.Recvfrom(c, buf, 0)
+		n, from, err = testenv.Recvfrom(c, buf)
 		if err != nil || string(buf[20:n]) != string(answer) || from.(*unix.SockaddrInet4).Addr != svc(1, false).As4() {
 			t.Errorf("protocol %d: the client gets %x from %v, %v", proto, buf[:n], from, err)
 		}
