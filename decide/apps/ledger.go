@@ -442,6 +442,20 @@ func (i *Instance) since(is func(wire.Step) bool) time.Time {
 	return at
 }
 
+// lastRan is how long an instance last ran without a break where it is now, by this tier's clock. One that ended before anybody heard that
+// it ran did not run.
+func (i *Instance) lastRan(now time.Time) time.Duration {
+	end := now
+	for n := len(i.Timeline) - 1; n >= 0 && i.Timeline[n].State != skerry.Requested; n-- {
+		if t := &i.Timeline[n]; t.State != skerry.Running || t.Phase != skerry.PhaseRunning {
+			end = t.At
+		} else if n == 0 || i.Timeline[n-1].State != t.State || i.Timeline[n-1].Phase != t.Phase {
+			return end.Sub(t.At)
+		}
+	}
+	return 0
+}
+
 // well reports whether nothing is wrong with an instance as far as it has come; one that stands for the copies at a site may have some of
 // another version yet, until it is their turn.
 func (i *Instance) well() bool {

@@ -201,8 +201,7 @@ func (l *lifecycle) unplace(now time.Time, i *Instance, why string, fx *wire.Eff
 		return
 	}
 	if i.State == skerry.Failed || len(i.Rejected) == 0 {
-		since := i.since(func(t wire.Step) bool { return t.State == skerry.Running && t.Phase == skerry.PhaseRunning })
-		if !i.StartedAt.IsZero() && now.Sub(since) > steady {
+		if i.lastRan(now) > steady {
 			i.Failures = 0
 		}
 		i.Failures++
