@@ -33,8 +33,7 @@ const (
 	followBurst = 5000
 	// lookAgain is how long it takes at most to notice a container of which no change told.
 	lookAgain = 10 * time.Second
-	// lastLines is how long the log of a container that is gone is still read. A reader that waits for a collector keeps it open, and of
-	// what tells of changes to files (inotify) the machine's root has 128 by default.
+	// lastLines is how long the log of a container that is gone is still read. A reader that waits for a collector keeps its files open.
 	lastLines = 10 * time.Second
 )
 

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -25,8 +27,8 @@ import (
 // A rename is the only event it wakes for. While no agent runs, the log stays bounded all the same and "keep" holds
 // the first file that was full.
 //
-// It watches from the first directory on: a worker has many runtimes of which most never run anything, and a machine lets a user have only
-// 128 watches of this kind.
+// It also wakes those who follow a log, so that one inotify instance serves a whole runtime: a machine lets a user have only 128 of them, and a
+// worker has many runtimes of which most never run anything. It watches from the first directory on.
 type keeper struct {
 	log  *slog.Logger
 	done chan struct{}
@@ -34,16 +36,26 @@ type keeper struct {
 	mu     sync.Mutex // protects what follows
 	file   *os.File   // nil until the first directory
 	fd     int        // the same; File.Fd would make it blocking
-	dirs   map[int]string
+	dirs   map[int]*logDir
 	closed bool
 }
 
+// logDir is a log's directory that is watched.
+type logDir struct {
+	path      string
+	kept      bool
+	followers []chan<- struct{}
+}
+
 func newKeeper(log *slog.Logger) *keeper {
-	return &keeper{log: log, done: make(chan struct{}), dirs: map[int]string{}}
+	return &keeper{log: log, done: make(chan struct{}), dirs: map[int]*logDir{}}
 }
 
 // openLocked begins to watch, unless it does already.
 func (k *keeper) openLocked() error {
+	if k.closed {
+		return os.ErrClosed
+	}
 	if k.file != nil {
 		return nil
 	}
@@ -65,34 +77,48 @@ func (k *keeper) run(file *os.File) {
 			return
 		}
 		for _, ev := range parseEvents(buf[:n]) {
-			if ev.name != "log" {
-				continue
-			}
-			k.mu.Lock()
-			dir := k.dirs[ev.wd]
-			k.mu.Unlock()
-			if dir != "" {
-				k.rotate(dir)
-			}
+			k.take(ev)
 		}
+	}
+}
+
+// take does what an event asks for. One without a directory says that events were lost, so that anything may have happened anywhere.
+func (k *keeper) take(ev event) {
+	lost := ev.wd < 0
+	var touched, rotated []*logDir
+	k.mu.Lock()
+	if d := k.dirs[ev.wd]; d != nil {
+		touched = []*logDir{d}
+	} else if lost {
+		touched = slices.Collect(maps.Values(k.dirs))
+	}
+	for _, d := range touched {
+		for _, f := range d.followers {
+			wake(f)
+		}
+		if d.kept && (lost || ev.name == "log" && ev.mask&unix.IN_MOVED_TO != 0) {
+			rotated = append(rotated, d)
+		}
+	}
+	k.mu.Unlock()
+	for _, d := range rotated {
+		k.rotate(d.path)
+	}
+}
+
+func wake(f chan<- struct{}) {
+	select {
+	case f <- struct{}{}:
+	default: // it will look anyway
 	}
 }
 
 // add watches a log directory and catches up with what happened before.
 func (k *keeper) add(dir string) {
-	k.mu.Lock()
-	if k.closed {
-		k.mu.Unlock()
+	err := k.change(dir, func(d *logDir) { d.kept = true })
+	if errors.Is(err, os.ErrClosed) {
 		return
 	}
-	err := k.openLocked()
-	if err == nil {
-		var wd int
-		if wd, err = unix.InotifyAddWatch(k.fd, dir, unix.IN_MOVED_TO|unix.IN_ONLYDIR); err == nil {
-			k.dirs[wd] = dir
-		}
-	}
-	k.mu.Unlock()
 	if err != nil {
 		k.log.Warn("log rotation is not watched; the log stays bounded, but only its newest part is kept", "dir", dir, "err", err)
 	}
@@ -100,14 +126,56 @@ func (k *keeper) add(dir string) {
 }
 
 func (k *keeper) remove(dir string) {
+	_ = k.change(dir, func(d *logDir) { d.kept = false })
+}
+
+// follow has a channel of one place told of changes in a log directory, until unfollow.
+func (k *keeper) follow(dir string, f chan<- struct{}) error {
+	return k.change(dir, func(d *logDir) { d.followers = append(d.followers, f) })
+}
+
+func (k *keeper) unfollow(dir string, f chan<- struct{}) {
+	_ = k.change(dir, func(d *logDir) {
+		d.followers = slices.DeleteFunc(d.followers, func(g chan<- struct{}) bool { return g == f })
+	})
+}
+
+// change changes what is wanted of a directory, and what the kernel watches there.
+func (k *keeper) change(dir string, f func(*logDir)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for wd, d := range k.dirs {
-		if d == dir && !k.closed {
-			_, _ = unix.InotifyRmWatch(k.fd, uint32(wd))
-			delete(k.dirs, wd)
+	wd, d := -1, &logDir{path: dir}
+	for at, known := range k.dirs {
+		if known.path == dir {
+			wd, d = at, known
 		}
 	}
+	f(d)
+	switch {
+	case d.kept || len(d.followers) > 0:
+		mask := uint32(unix.IN_MOVED_TO | unix.IN_ONLYDIR)
+		if len(d.followers) > 0 {
+			mask |= unix.IN_MODIFY | unix.IN_CREATE
+		}
+		err := k.openLocked()
+		var now int
+		if err == nil {
+			now, err = unix.InotifyAddWatch(k.fd, dir, mask)
+		}
+		if err != nil {
+			return err
+		}
+		if now != wd { // another directory of that name
+			delete(k.dirs, wd)
+		}
+		k.dirs[now] = d
+	case wd >= 0:
+		if !k.closed {
+			_, _ = unix.InotifyRmWatch(k.fd, uint32(wd))
+		}
+		delete(k.dirs, wd)
+	}
+	return nil
 }
 
 // rotate brings the names in order; it may be called at any time.
@@ -146,6 +214,7 @@ func (k *keeper) close() error {
 
 type event struct {
 	wd   int
+	mask uint32
 	name string
 }
 
@@ -161,7 +230,7 @@ func parseEvents(b []byte) []event {
 		if i := bytes.IndexByte(name, 0); i >= 0 {
 			name = name[:i]
 		}
-		evs = append(evs, event{int(int32(binary.NativeEndian.Uint32(b))), string(name)})
+		evs = append(evs, event{int(int32(binary.NativeEndian.Uint32(b))), binary.NativeEndian.Uint32(b[4:]), string(name)})
 		b = b[unix.SizeofInotifyEvent+n:]
 	}
 	return evs

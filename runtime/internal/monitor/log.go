@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"skerry.dev/skerry/runtime"
 )
 
@@ -31,7 +29,8 @@ func (t *Task) OpenLog(ctx context.Context, o runtime.LogOptions) (runtime.LogSt
 		dir, o.Follow = t.Path("previous"), false
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &stream{ctx: ctx, cancel: cancel, dir: dir, since: o.Since, follow: o.Follow, partial: map[string][]byte{}}
+	s := &stream{ctx: ctx, cancel: cancel, dir: dir, since: o.Since, follow: o.Follow, partial: map[string][]byte{},
+		changed: make(chan struct{}, 1)}
 	if o.Follow {
 		if err := s.watch(t); err != nil {
 			cancel()
@@ -66,11 +65,12 @@ type stream struct {
 	partial map[string][]byte // beginning of a line, per stream
 	ready   []runtime.LogEntry
 
-	// Following: ino tells of changes, exited that the task has ended.
-	ino    *os.File
-	cancel context.CancelFunc // of ctx; also wakes a reader
-	wg     sync.WaitGroup
-	exited atomic.Bool
+	// Following: changed tells of changes, exited that the task has ended.
+	keep    *keeper // nil where nothing is followed
+	changed chan struct{}
+	cancel  context.CancelFunc // of ctx; also wakes a reader
+	wg      sync.WaitGroup
+	exited  atomic.Bool
 
 	closeOnce sync.Once
 }
@@ -105,20 +105,15 @@ func (s *stream) openFiles() error {
 
 // watch arranges to be woken by writes, by rotations and by the end of the task.
 func (s *stream) watch(t *Task) error {
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
+	if err := t.set.keep.follow(s.dir, s.changed); err != nil {
 		return err
 	}
-	s.ino = os.NewFile(uintptr(fd), "inotify")
-	if _, err := unix.InotifyAddWatch(fd, s.dir, unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_CREATE); err != nil {
-		s.ino.Close()
-		return err
-	}
+	s.keep = t.set.keep
 	s.wg.Go(func() {
 		// Whatever the answer is, there is nothing more to wait for.
 		_, _ = t.Wait(s.ctx)
 		s.exited.Store(true)
-		_ = s.ino.SetReadDeadline(time.Unix(1, 0))
+		wake(s.changed)
 	})
 	return nil
 }
@@ -232,15 +227,14 @@ func (s *stream) nextFile() bool {
 }
 
 func (s *stream) sleep() error {
-	var buf [4096]byte
-	_, err := s.ino.Read(buf[:])
-	if err == nil || s.exited.Load() {
+	select {
+	case <-s.changed:
 		return nil
-	}
-	if s.ctx.Err() != nil {
+	case <-s.ctx.Done():
 		return s.ctx.Err()
+	case <-s.keep.done: // nobody would tell
+		return os.ErrClosed
 	}
-	return err
 }
 
 // take turns a line of the file into an entry, joining what conmon split.
@@ -279,8 +273,8 @@ func (s *stream) Close() error {
 		s.wg.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.ino != nil {
-			s.ino.Close()
+		if s.keep != nil {
+			s.keep.unfollow(s.dir, s.changed)
 		}
 		for _, f := range s.files {
 			f.Close()

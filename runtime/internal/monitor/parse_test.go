@@ -101,7 +101,7 @@ func FuzzParseEvents(f *testing.F) {
 	ev = binary.NativeEndian.AppendUint64(ev, 128)
 	ev = binary.NativeEndian.AppendUint32(ev, 16)
 	ev = append(ev, "log\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
-	if evs := parseEvents(ev); len(evs) != 1 || evs[0] != (event{1, "log"}) {
+	if evs := parseEvents(ev); len(evs) != 1 || evs[0] != (event{1, 128, "log"}) {
 		f.Errorf("%+v", evs)
 	}
 	f.Add(ev)
