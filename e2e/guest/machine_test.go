@@ -22,7 +22,7 @@ import (
 // patience is how long a command in the guest may take; an emulated processor on a busy host is slow.
 const patience = 5 * time.Minute
 
-// machine is a running guest, which has no network but what the emulator answers itself.
+// machine is a running guest, which has no network but what the emulator answers itself, unless its hardware says so.
 type machine struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -36,6 +36,8 @@ type hardware struct {
 	machine, threads, cpus string
 	cpu, memory            string
 	cmdline                string // more for the kernel
+	outside                bool   // it reaches the host's loopback, at 10.0.2.2
+	flash                  string // the size of a third disk, on which a write takes 20 ms
 }
 
 // plain is enough for Skerry and what it runs in containers. One thread has to do for two processors: with one for each, QEMU 7.2 may lose
@@ -63,12 +65,23 @@ func boot(t *testing.T, hw hardware, image, payload string) *machine {
 	if *speed {
 		hw.threads = "multi" // it is the sum of what two processors can do
 	}
-	m.cmd = emulator(hw, "-snapshot", "-kernel", filepath.Join(image, "vmlinuz"),
-		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet "+hw.cmdline,
-		"-drive", "file="+filepath.Join(image, "root.ext4")+",format=raw,if=none,id=root", "-device", "nvme,drive=root,serial=root",
-		"-drive", "file="+disk+",format=raw,if=none,id=payload", "-device", "nvme,drive=payload,serial=payload",
-		"-netdev", "user,id=net,restrict=on", "-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci",
-		"-serial", "file:"+m.console, "-serial", "stdio")
+	restrict, more := "on", []string(nil)
+	if hw.outside {
+		restrict = "off"
+	}
+	if hw.flash != "" {
+		flash := filepath.Join(dir, "flash.ext4")
+		if out, err := exec.Command("mkfs.ext4", "-q", "-F", flash, hw.flash).CombinedOutput(); err != nil {
+			t.Fatalf("make a small disk: %v\n%s", err, out)
+		}
+		more = []string{"-drive", "file=" + flash + ",format=raw,if=none,id=flash,throttling.iops-write=50", "-device", "nvme,drive=flash,serial=flash"}
+	}
+	m.cmd = emulator(hw, append([]string{"-snapshot", "-kernel", filepath.Join(image, "vmlinuz"),
+		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet " + hw.cmdline,
+		"-drive", "file=" + filepath.Join(image, "root.ext4") + ",format=raw,if=none,id=root", "-device", "nvme,drive=root,serial=root",
+		"-drive", "file=" + disk + ",format=raw,if=none,id=payload", "-device", "nvme,drive=payload,serial=payload",
+		"-netdev", "user,id=net,restrict=" + restrict, "-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci",
+		"-serial", "file:" + m.console, "-serial", "stdio"}, more...)...)
 	m.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said strings.Builder
