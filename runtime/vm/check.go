@@ -117,7 +117,13 @@ func (k *checking) qemu(ctx context.Context, c *choice) bool {
 		return false
 	}
 	c.qemuIs = version(ctx, c.qemu)
-	if !k.findFileShare(c) || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.try) {
+	try := func(ctx context.Context, c *choice) error {
+		if c.accel != "kvm" {
+			c.vmlinux = k.d.direct(ctx, c.kernel)
+		}
+		return k.try(ctx, c)
+	}
+	if !k.findFileShare(c) || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, try) {
 		return false
 	}
 	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", c.qemuIs, c.accel, c.kernel.Version, c.kernel.Digest)
