@@ -134,24 +134,24 @@ func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice,
 }
 
 // tryKVM boots a guest with KVM. Where that did not work it is not tried again until the machine restarts, for it takes long.
-func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Context, *choice) error) error {
+func (s *selfTest) tryKVM(ctx context.Context, found *choice, try func(context.Context, *choice) error) error {
 	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	file.Close()
-	verdict, text := s.verdict(c)
+	verdict, text := s.verdict(found)
 	if last, err := os.ReadFile(verdict); err == nil && string(last) == text {
 		return errors.New("a guest did not come up with /dev/kvm since this machine has started")
 	}
-	with := *c
+	with := *found
 	with.accel = "kvm"
-	program := c.qemu
+	program := found.qemu
 	switch {
-	case c.firecracker != nil:
-		program = c.firecracker.Path
-	case c.cloudHypervisor != nil:
-		program = c.cloudHypervisor.Path
+	case found.firecracker != nil:
+		program = found.firecracker.Path
+	case found.cloudHypervisor != nil:
+		program = found.cloudHypervisor.Path
 	}
 	patience, work := probe.Effort(ctx, program, kvmPatience, s.work)
 	patience, work = max(min(patience, mostKVMPatience), s.patience), max(work, s.patience)

@@ -149,13 +149,13 @@ func (d *Driver) direct(ctx context.Context, k kernel) string {
 // enteredByPVH says why QEMU cannot enter an ELF file; nil: it can.
 func enteredByPVH(path string) error {
 	const entry, most = 18, 64 << 10 // XEN_ELFNOTE_PHYS32_ENTRY
-	e, err := elf.Open(path)
+	image, err := elf.Open(path)
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer image.Close()
 	note := append(binary.LittleEndian.AppendUint32(nil, entry), "Xen\x00"...)
-	for _, p := range e.Progs {
+	for _, p := range image.Progs {
 		if p.Type != elf.PT_NOTE || p.Filesz > most {
 			continue
 		}

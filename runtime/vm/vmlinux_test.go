@@ -90,7 +90,7 @@ func TestUnpackKernel(t *testing.T) {
 	}
 }
 
-// TestEmulatedKernel boots what is unpacked on an emulated processor alone: with KVM Linux chooses where its own code lies while it unpacks.
+// TestEmulatedKernel boots what is unpacked on an emulated processor alone: with KVM Linux chooses the place of its code while it unpacks.
 func TestEmulatedKernel(t *testing.T) {
 	d, err := New(options(t.TempDir()))
 	if err != nil {
@@ -98,7 +98,8 @@ func TestEmulatedKernel(t *testing.T) {
 	}
 	defer d.Close()
 	for _, c := range []struct{ accel, vmlinux, want string }{{"tcg", "elf", "elf"}, {"tcg", "", "image"}, {"kvm", "elf", "image"}} {
-		s, err := d.setup(runtime.Spec{Args: []string{"program"}}, &choice{accel: c.accel, vmlinux: c.vmlinux, kernel: kernel{Path: "image"}}, t.TempDir())
+		found := &choice{accel: c.accel, vmlinux: c.vmlinux, kernel: kernel{Path: "image"}}
+		s, err := d.setup(runtime.Spec{Args: []string{"program"}}, found, t.TempDir())
 		if err != nil || s.Kernel != c.want {
 			t.Errorf("with %s and %q: got kernel %q, %v; want %q", c.accel, c.vmlinux, s.Kernel, err, c.want)
 		}
