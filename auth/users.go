@@ -109,7 +109,7 @@ func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 	p := &People{cfg: cfg, hash: newHashers(), users: map[string]*User{}, sessions: map[string]*session{}, access: map[string]*accessToken{},
 		audit: auditLog{turn: make(chan struct{}, 1)},
 		codes: loginLimit{most: totpMostWait, forget: totpForget}}
-	p.decoy = cfg.Argon2.hash(randomText(20))
+	p.decoy = cfg.Argon2.decoy()
 	if err := p.load(ctx); err != nil {
 		return nil, fmt.Errorf("open people: %w", err)
 	}

@@ -49,7 +49,19 @@ var hashText = base64.RawStdEncoding
 func (a Argon2) hash(password string) string {
 	salt := make([]byte, hashSalt)
 	rand.Read(salt)
-	sum := argon2.IDKey([]byte(password), salt, a.Time, a.Memory, 1, hashSize)
+	return a.text(salt, argon2.IDKey([]byte(password), salt, a.Time, a.Memory, 1, hashSize))
+}
+
+// decoy gives a hash that no known password has, and that takes as long to verify as any other. A role makes one at each start, so that
+// nothing is computed for it: its sum is as random as one that is.
+func (a Argon2) decoy() string {
+	salt, sum := make([]byte, hashSalt), make([]byte, hashSize)
+	rand.Read(salt)
+	rand.Read(sum)
+	return a.text(salt, sum)
+}
+
+func (a Argon2) text(salt, sum []byte) string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=1$%s$%s", argon2.Version, a.Memory, a.Time, hashText.EncodeToString(salt),
 		hashText.EncodeToString(sum))
 }

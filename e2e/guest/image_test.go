@@ -18,7 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/runtime/vm"
 )
 
 // image gives the directory that holds root.ext4 and vmlinuz. It is made once for each content: the scripts, the
@@ -66,6 +68,28 @@ func image(t *testing.T, packages ...string) string {
 	}
 	build(t, cache, dir, sources, packages)
 	return dir
+}
+
+// kernelOf gives the kernel of an image without its compression, which takes an emulated processor seconds to undo, or as it is where
+// nothing here can undo it.
+func kernelOf(t *testing.T, image string) string {
+	t.Helper()
+	packed, unpacked := filepath.Join(image, "vmlinuz"), filepath.Join(image, "vmlinux")
+	if _, err := os.Stat(unpacked); err == nil {
+		return unpacked
+	}
+	data, err := os.ReadFile(packed)
+	if err != nil {
+		t.Fatalf("read the guest's kernel: %v", err)
+	}
+	if data, err = vm.Unpack(t.Context(), data); err != nil {
+		t.Logf("the guest unpacks its kernel itself: %v", err)
+		return packed
+	}
+	if err := files.Replace(unpacked, data, 0o644); err != nil {
+		t.Fatalf("keep the guest's kernel: %v", err)
+	}
+	return unpacked
 }
 
 // clean removes images that are four weeks old, and what a build that was killed left behind. The caller has the lock.

@@ -2,9 +2,11 @@ package testenv
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -36,8 +38,33 @@ func Program(t testing.TB) string {
 	return path
 }
 
-// Build makes a static program of a package. With the same flags everywhere what it imports is compiled once.
+// programsVar names a directory where scripts/test has programs of its run kept, for all processes of tests.
+const programsVar = "SKERRY_TEST_PROGRAMS"
+
+// Build makes a static program of a package. With the same flags everywhere what it imports is compiled once, and in a run of scripts/test
+// one that is named by its whole path is linked once, too: a dozen tests want the same.
 func Build(t testing.TB, path, pkg string) {
+	t.Helper()
+	dir := os.Getenv(programsVar)
+	if dir == "" || !strings.HasPrefix(pkg, "skerry.dev/") {
+		build(t, path, pkg)
+		return
+	}
+	kept := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "~"))
+	if _, err := os.Stat(kept); err != nil {
+		own := fmt.Sprintf("%s.%d", kept, os.Getpid()) // another process may make it at the same time
+		build(t, own, pkg)
+		if err := os.Rename(own, kept); err != nil {
+			t.Fatalf("keep %s: %v", pkg, err)
+		}
+	}
+	// By a process of its own: what this one starts meanwhile would hold the new program open, so that it could not be executed.
+	if out, err := exec.Command("cp", "--remove-destination", kept, path).CombinedOutput(); err != nil {
+		t.Fatalf("copy %s: %v\n%s", pkg, err, out)
+	}
+}
+
+func build(t testing.TB, path, pkg string) {
 	t.Helper()
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

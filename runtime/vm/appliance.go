@@ -79,7 +79,7 @@ func newAppliances(o Options, k kind) (*Appliances, error) {
 		return nil, err
 	}
 	d := &Appliances{supervised: base, base: base, opts: o, kind: k}
-	d.selfTest = newSelfTest(k.name, o.Dir, d.check)
+	d.selfTest = newSelfTest(base, o.Dir, probeWork, d.check)
 	return d, nil
 }
 

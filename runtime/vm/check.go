@@ -117,11 +117,19 @@ func (k *checking) qemu(ctx context.Context, c *choice) bool {
 		return false
 	}
 	c.qemuIs = version(ctx, c.qemu)
-	if !k.findFileShare(c) || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.try) {
+	if !k.findFileShare(c) || !k.d.accelerate(ctx, k.r, c, k.d.opts.Emulate, k.tryQEMU) {
 		return false
 	}
 	k.r.Version = fmt.Sprintf("%s, %s, linux %s sha256:%s", c.qemuIs, c.accel, c.kernel.Version, c.kernel.Digest)
 	return true
+}
+
+// tryQEMU boots a guest, an emulated one with its kernel unpacked where that can be.
+func (k *checking) tryQEMU(ctx context.Context, c *choice) error {
+	if c.accel != "kvm" {
+		c.vmlinux = k.d.direct(ctx, c.kernel)
+	}
+	return k.try(ctx, c)
 }
 
 // findFileShare looks for the program that shares a machine's mounts.

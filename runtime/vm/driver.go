@@ -104,9 +104,10 @@ type choice struct {
 	qemuIs    string // its name and version
 	fileShare string
 	kernel    kernel
-	// firecracker is nil where it is not used; vmlinux is the kernel as it takes it.
+	// firecracker is nil where it is not used.
 	firecracker *firecrackerProgram
-	vmlinux     string
+	// vmlinux is the unpacked kernel, for Firecracker and for an emulated processor; empty: it is not used.
+	vmlinux string
 	// cloudHypervisor is nil where it is not used.
 	cloudHypervisor *cloudHypervisorProgram
 }
@@ -150,7 +151,7 @@ func New(opt Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{supervised: base, base: base, opts: opt, templates: newTemplates(filepath.Join(opt.Dir, "templates"), opt.Log)}
-	d.selfTest = newSelfTest(opt.Name, opt.Dir, d.check)
+	d.selfTest = newSelfTest(base, opt.Dir, kvmWork, d.check)
 	d.selfTest.patience = opt.BootTimeout
 	if opt.Monitor != MonitorFirecracker && opt.Monitor != MonitorAuto {
 		_ = os.RemoveAll(d.templates.dir) // nobody else has any

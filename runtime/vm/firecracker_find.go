@@ -3,15 +3,10 @@
 package vm
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -81,105 +76,6 @@ func findFirecracker(ctx context.Context, report *runtime.Report, named string) 
 		return refuse("%s is of version %s, which is too old", path, p.Version)
 	}
 	return p
-}
-
-// vmlinux gives the file of a kernel as Firecracker takes it: an ELF file. The image that distributions have, a bzImage, holds one that is
-// compressed; it is unpacked once, by the program for its format.
-func (d *Driver) vmlinux(ctx context.Context, k kernel) (string, error) {
-	path := filepath.Join(d.opts.Dir, "kernel", k.Digest[:16]+".vmlinux")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	fail := func(err error, hint string) (string, error) {
-		return "", &runtime.StartError{Err: fmt.Errorf("guest kernel for Firecracker: %w", err), Hint: hint}
-	}
-	image, err := os.ReadFile(k.Path)
-	if err != nil {
-		return fail(err, "make it readable")
-	}
-	if !isELF(image) {
-		program, packed, err := payload(image)
-		if err != nil {
-			return fail(err, "give the worker an uncompressed vmlinux, or the image of a distribution")
-		}
-		path := monitor.LookPath(program)
-		if path == "" {
-			return fail(errors.New(program+", which unpacks it, is not installed"),
-				"apt-get install "+packageOf(program)+", or give the worker an uncompressed vmlinux")
-		}
-		if image, err = unpack(ctx, path, packed); err != nil {
-			return fail(err, "give the worker an uncompressed vmlinux")
-		}
-	}
-	if err := keepAlone(path, image); err != nil {
-		return fail(err, "free space below "+d.opts.Dir)
-	}
-	return path, nil
-}
-
-func isELF(b []byte) bool { return bytes.HasPrefix(b, []byte("\x7fELF")) }
-
-func packageOf(program string) string {
-	if program == "xz" {
-		return "xz-utils"
-	}
-	return program
-}
-
-// payload gives the compressed kernel in a bzImage, and the program that unpacks it. The kernel's documentation of the x86 boot protocol
-// describes the header.
-func payload(image []byte) (program string, packed []byte, err error) {
-	const sectors, magic, offset, length, header = 0x1f1, 0x202, 0x248, 0x24c, 0x250
-	if len(image) < header || string(image[magic:magic+4]) != "HdrS" {
-		return "", nil, errors.New("it is neither an ELF file nor a bzImage")
-	}
-	setup := uint64(image[sectors])
-	if setup == 0 {
-		setup = 4
-	}
-	from := (setup+1)*512 + uint64(binary.LittleEndian.Uint32(image[offset:]))
-	size := uint64(binary.LittleEndian.Uint32(image[length:]))
-	const trailer = 4 // the size of what is unpacked, which is part of gzip's format alone
-	if size < trailer || from+size > uint64(len(image)) {
-		return "", nil, errors.New("its header points outside of it")
-	}
-	packed = image[from : from+size]
-	for start, program := range map[string]string{"\x1f\x8b": "gzip", "\xfd7zXZ": "xz", "\x02!L\x18": "lz4", "\x28\xb5\x2f\xfd": "zstd"} {
-		if bytes.HasPrefix(packed, []byte(start)) {
-			if program != "gzip" {
-				packed = packed[:len(packed)-trailer]
-			}
-			return program, packed, nil
-		}
-	}
-	return "", nil, errors.New("it is compressed in a way that is not known here")
-}
-
-// unpack runs the program that unpacks a kernel.
-func unpack(ctx context.Context, program string, packed []byte) ([]byte, error) {
-	const most = 512 << 20
-	cmd := exec.CommandContext(ctx, program, "-dc")
-	cmd.Stdin = bytes.NewReader(packed)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	image, err := io.ReadAll(io.LimitReader(out, most))
-	if err != nil || len(image) == most {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		return nil, errors.Join(errors.New("it cannot be unpacked, or is too large"), err)
-	}
-	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(program), err)
-	}
-	if !isELF(image) {
-		return nil, errors.New("what it holds is no ELF file")
-	}
-	return image, nil
 }
 
 // firecrackerCPUs is the most that one of its machines has.

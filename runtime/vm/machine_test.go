@@ -129,6 +129,39 @@ func TestKVMIsGivenUpFirst(t *testing.T) {
 	})
 }
 
+// TestKVMThatInterprets has a KVM with which a guest uses a processor and gets nowhere: it is given up by what it has used, however long a
+// busy machine would wait (its program takes long to say its version), and is not tried again.
+func TestKVMThatInterprets(t *testing.T) {
+	if kvm, err := os.OpenFile(kvmDevice, os.O_RDWR, 0); err != nil {
+		t.Skip(&testenv.Unsupported{What: "a guest with KVM", Why: err.Error()})
+	} else {
+		kvm.Close()
+	}
+	dir := t.TempDir()
+	qemu, starts := filepath.Join(dir, "qemu"), filepath.Join(dir, "starts")
+	script := "#!/bin/sh\n[ \"$1\" = --version ] && exec sleep 0.1\necho >>" + starts + "\nwhile :; do :; done\n"
+	err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755), os.WriteFile(qemu, []byte(script), 0o755),
+		os.WriteFile(starts, nil, 0o666), os.Chmod(starts, 0o666))
+	if err != nil {
+		t.Fatalf("write the program: %v", err)
+	}
+	o := options(t.TempDir())
+	o.QEMU, o.Enabled, o.Emulate = qemu, true, false
+	d, err := NewUnikernels(o)
+	if err != nil {
+		t.Fatalf("open the driver: %v", err)
+	}
+	defer d.Close()
+	for _, want := range []string{"a guest did not come up with 2s of a processor", "a guest did not come up with /dev/kvm since this"} {
+		if r := d.Check(t.Context()); r.Passed || !strings.Contains(r.Cause, want) {
+			t.Errorf("the self-test passed: %v, because of %q; want %q", r.Passed, r.Cause, want)
+		}
+	}
+	if tried, err := os.ReadFile(starts); err != nil || len(tried) != 1 {
+		t.Errorf("it was started %d times, %v; want once", len(tried), err)
+	}
+}
+
 // TestGuestWithoutClock has an emulator whose guest finds no clock, twice; the third one is silent.
 func TestGuestWithoutClock(t *testing.T) {
 	dir := t.TempDir()

@@ -23,6 +23,9 @@ type selfTest struct {
 	name, dir string
 	test      func(ctx context.Context, r *runtime.Report) *choice
 	patience  time.Duration // the least that a guest gets to come up with KVM, beside kvmPatience
+	work      time.Duration // the most that it uses of processors for that, on a usual machine
+	// used is what tasks of self-tests have used of processors until now.
+	used func() time.Duration
 
 	// choosing holds a token while the test is on its way.
 	choosing chan struct{}
@@ -30,8 +33,8 @@ type selfTest struct {
 	chosen   *choice
 }
 
-func newSelfTest(name, dir string, test func(context.Context, *runtime.Report) *choice) *selfTest {
-	return &selfTest{name: name, dir: dir, test: test, choosing: make(chan struct{}, 1)}
+func newSelfTest(base *monitor.Driver, dir string, work time.Duration, test func(context.Context, *runtime.Report) *choice) *selfTest {
+	return &selfTest{name: base.Name(), dir: dir, work: work, used: base.UsedByChecks, test: test, choosing: make(chan struct{}, 1)}
 }
 
 // Check is runtime.Driver's.
@@ -99,6 +102,14 @@ const kvmPatience = 8 * time.Second
 // mostKVMPatience bounds that: vm-run gives a guest up after a minute, which counts as what failed at once and may be tried again.
 const mostKVMPatience = 55 * time.Second
 
+// kvmWork and probeWork are what a guest may use of processors to come up with KVM: with Linux, and with the program of
+// runtime/internal/probe, which needs a tenth of a second. One that has used more by then is interpreted. On a busy machine patience may
+// last seven times as long, for which such a guest would take a whole processor.
+const (
+	kvmWork   = kvmPatience
+	probeWork = 2 * time.Second
+)
+
 // accelerate tries KVM, then an emulated processor if that is allowed, and writes down which it is to be.
 func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice, emulate bool,
 	try func(context.Context, *choice) error) bool {
@@ -123,38 +134,65 @@ func (s *selfTest) accelerate(ctx context.Context, r *runtime.Report, c *choice,
 }
 
 // tryKVM boots a guest with KVM. Where that did not work it is not tried again until the machine restarts, for it takes long.
-func (s *selfTest) tryKVM(ctx context.Context, c *choice, try func(context.Context, *choice) error) error {
+func (s *selfTest) tryKVM(ctx context.Context, found *choice, try func(context.Context, *choice) error) error {
 	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	file.Close()
-	verdict, text := s.verdict(c)
+	verdict, text := s.verdict(found)
 	if last, err := os.ReadFile(verdict); err == nil && string(last) == text {
 		return errors.New("a guest did not come up with /dev/kvm since this machine has started")
 	}
-	with := *c
+	with := *found
 	with.accel = "kvm"
-	program := c.qemu
+	program := found.qemu
 	switch {
-	case c.firecracker != nil:
-		program = c.firecracker.Path
-	case c.cloudHypervisor != nil:
-		program = c.cloudHypervisor.Path
+	case found.firecracker != nil:
+		program = found.firecracker.Path
+	case found.cloudHypervisor != nil:
+		program = found.cloudHypervisor.Path
 	}
-	patience := max(min(probe.Patience(ctx, program, kvmPatience), mostKVMPatience), s.patience)
+	patience, work := probe.Effort(ctx, program, kvmPatience, s.work)
+	patience, work = max(min(patience, mostKVMPatience), s.patience), max(work, s.patience)
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	limited, spent := context.WithCancelCause(limited)
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watch(limited, work, spent) })
+	defer watching.Wait()
+	defer spent(nil)
 	if err = try(limited, &with); err == nil {
 		return nil
 	}
 	if ctx.Err() == nil && limited.Err() != nil { // what fails at once may be tried again
 		_ = os.WriteFile(verdict, []byte(text), 0o600)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(context.Cause(limited), errSpent):
+		err = fmt.Errorf("a guest did not come up with %s of a processor", work.Round(time.Second))
+	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("a guest did not come up within %s", patience.Round(time.Second))
 	}
 	return err
+}
+
+// errSpent ends a try that has used too much of processors.
+var errSpent = errors.New("a guest has used too much of the processors")
+
+// watch ends a try when tasks of self-tests have used so much of processors.
+func (s *selfTest) watch(ctx context.Context, most time.Duration, spent func(error)) {
+	const every = 100 * time.Millisecond
+	clock := time.NewTicker(every)
+	defer clock.Stop()
+	for s.used() <= most {
+		select {
+		case <-ctx.Done():
+			return
+		case <-clock.C:
+		}
+	}
+	spent(errSpent)
 }
 
 // verdict names the file that says that guests did not come up with KVM, and gives what is in it while that counts. Guests of the other

@@ -231,6 +231,9 @@ func (d *Driver) setup(spec runtime.Spec, c *choice, image string) (*setup, erro
 			Scratch:    !spec.ReadOnlyRoot, Memory: uint64(spec.Resources.Memory), Pids: uint64(spec.Resources.Pids),
 		},
 	}
+	if c.accel != "kvm" && c.vmlinux != "" {
+		s.Kernel = c.vmlinux
+	}
 	if c.firecracker != nil {
 		s.Firecracker, s.Kernel, s.Guest.Copied, s.Rates = c.firecracker, c.vmlinux, true, ratesOf(&spec.Resources)
 	}

@@ -77,7 +77,9 @@ func (x *executor) prepare(ctx context.Context) error {
 			return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
 		}
 	}
-	return os.Setenv("SKERRY_TEST_BINARY", skerry) // linked once for all tests that start it
+	programs := filepath.Join(x.dir, "programs")
+	// Linked once for all tests that start them.
+	return errors.Join(os.Mkdir(programs, 0o755), os.Setenv("SKERRY_TEST_BINARY", skerry), os.Setenv("SKERRY_TEST_PROGRAMS", programs))
 }
 
 // end is what came of a job.
@@ -117,7 +119,7 @@ func (x *executor) all(ctx context.Context) error {
 	var waiting, computing lane
 	clock := time.NewTicker(sampleEvery)
 	defer clock.Stop()
-	load := newLoad(0)
+	load := newLoad(0, false)
 	start := func(l *lane) {
 		j := l.queue[0]
 		l.queue = l.queue[1:]
@@ -141,12 +143,12 @@ func (x *executor) all(ctx context.Context) error {
 			if len(waiting.queue) == 0 {
 				break
 			}
-			most, share := x.room(waiting.queue[0]), full
-			if !building && !computing.left() {
-				most, share = 2*most, fullAtLast
+			most, share, atLast := x.room(waiting.queue[0]), full, !building && !computing.left()
+			if atLast {
+				most, share = moreAtLast*most, fullAtLast
 			}
 			if waiting.running < most && (waiting.running == 0 || load.room(share)) {
-				load = newLoad(waiting.queue[0].seconds) // what has just begun shows only after a while
+				load = newLoad(waiting.queue[0].seconds, atLast) // what has just begun shows only after a while
 				start(&waiting)
 			}
 		}
@@ -265,7 +267,9 @@ func (x *executor) execute(ctx context.Context, j job) (e end) {
 		return e
 	}
 	defer sweep(notes)
-	cmd.Env = append(os.Environ(), "PWD="+j.dir, notesVar+"="+notes, "GOGC=200") // collecting less saves a twentieth of a test's time
+	// Collecting less saves a twentieth of a test's time. The race detector has each process wait at its end for what still runs in it, by
+	// default for a second, and the tests start processes by the thousand.
+	cmd.Env = append(os.Environ(), "PWD="+j.dir, notesVar+"="+notes, "GOGC=200", "GORACE=atexit_sleep_ms=50")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	if j.checks {

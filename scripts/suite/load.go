@@ -22,15 +22,17 @@ func (l *lane) add(j job) {
 }
 
 const (
-	sampleEvery = 500 * time.Millisecond
+	sampleEvery = 250 * time.Millisecond
 	// sampleOver is over how long the load is looked at before something else begins; after a test that takes no time a tick is enough.
-	sampleOver = 4 * time.Second
-	longTest   = 20.0 // seconds
+	sampleOver       = 4 * time.Second
+	sampleOverAtLast = 2 * time.Second
+	longTest         = 20.0 // seconds
 	// full is the share of the processors that work of ordinary priority may take while something else still begins.
 	// Tests that have begun first wait and then compute: more of them would starve each other's virtual machines.
 	full = 0.7
-	// fullAtLast is the same when nothing is left that computes: what tests that wait leave idle is then lost.
+	// fullAtLast is the same when nothing is left that computes: what tests that wait leave idle is then lost, and more of them run.
 	fullAtLast = 0.9
+	moreAtLast = 3 // times as many
 )
 
 // load looks at how busy the processors are. What virtual machines, containers and agents of the tests use is in it, whoever
@@ -42,10 +44,13 @@ type load struct {
 }
 
 // newLoad begins a look at the load, after a test has begun that takes so many seconds.
-func newLoad(seconds float64) *load {
+func newLoad(seconds float64, atLast bool) *load {
 	l := &load{began: time.Now(), over: sampleOver}
-	if seconds < longTest {
+	switch {
+	case seconds < longTest:
 		l.over = sampleEvery
+	case atLast:
+		l.over = sampleOverAtLast
 	}
 	l.busy, _, l.total = processorTime()
 	return l

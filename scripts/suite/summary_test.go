@@ -254,7 +254,7 @@ func TestLoad(t *testing.T) {
 	if busy, _, total := processorTime(); busy <= 0 || total <= busy {
 		t.Errorf("busy for %g of %g ticks", busy, total)
 	}
-	l := newLoad(longTest)
+	l := newLoad(longTest, false)
 	if l.room(full) {
 		t.Error("there is room before the load was looked at")
 	}

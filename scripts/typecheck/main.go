@@ -12,6 +12,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -37,26 +38,30 @@ func main() {
 // check loads packages, and all of the main module that they import, from source. Bodies of functions in other modules are not read.
 func check(tests bool, env, patterns []string) (failed bool, err error) {
 	cfg := &packages.Config{Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedModule | packages.NeedForTest, Tests: tests, Env: env}
-	list, err := packages.Load(cfg, patterns...)
-	if err != nil {
-		return false, err
-	}
-	if len(list) == 0 {
-		return false, fmt.Errorf("no package matches %v", patterns)
-	}
+	// All of the main module is named by its root's pattern; of others it is found out.
 	var ours []string
-	packages.Visit(list, nil, func(p *packages.Package) {
-		if p.Module != nil && p.Module.Main && p.ForTest == "" && p.Name != "main" {
-			ours = append(ours, p.PkgPath)
+	if _, err := os.Stat("go.mod"); err != nil || !slices.Equal(patterns, []string{"./..."}) {
+		list, err := packages.Load(cfg, patterns...)
+		if err != nil {
+			return false, err
 		}
-	})
+		packages.Visit(list, nil, func(p *packages.Package) {
+			if p.Module != nil && p.Module.Main && p.ForTest == "" && p.Name != "main" {
+				ours = append(ours, p.PkgPath)
+			}
+		})
+	}
 	// Without what types know of each expression, and without comments, it takes half the time.
 	cfg.Mode |= packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes
 	cfg.ParseFile = func(files *token.FileSet, name string, src []byte) (*ast.File, error) {
 		return parser.ParseFile(files, name, src, parser.AllErrors|parser.SkipObjectResolution)
 	}
-	if list, err = packages.Load(cfg, append(patterns, ours...)...); err != nil {
+	list, err := packages.Load(cfg, append(patterns, ours...)...)
+	if err != nil {
 		return false, err
+	}
+	if len(list) == 0 {
+		return false, fmt.Errorf("no package matches %v", patterns)
 	}
 	return packages.PrintErrors(list) > 0, nil
 }

@@ -25,6 +25,20 @@ func (d *Driver) CheckID(name string, n int) runtime.TaskID {
 // IsCheck says whether a task is one of a self-test of this process.
 func (d *Driver) IsCheck(id runtime.TaskID) bool { return strings.HasPrefix(string(id), checkPrefix()) }
 
+// UsedByChecks is what the tasks of self-tests of this process have used of processors until now; of those that are gone, nothing.
+func (d *Driver) UsedByChecks() (used time.Duration) {
+	for _, h := range d.Tasks.List() {
+		t, err := d.Tasks.Get(h)
+		if err != nil || !d.IsCheck(h.ID) {
+			continue
+		}
+		if s, err := t.Group().Stats(time.Now()); err == nil { // it may not be made yet
+			used += s.CPU
+		}
+	}
+	return used
+}
+
 // IOAbilities are those about I/O that the machine has, for every driver.
 func (d *Driver) IOAbilities() (out []runtime.Ability) {
 	rates, weight := d.Tasks.Tree().IO()

@@ -23,7 +23,7 @@ func TestPatience(t *testing.T) {
 	if p := Patience(t.Context(), program("exec sleep 0.3"), usual); p != slowest*usual {
 		t.Errorf("one that takes 0.3 s gets %s, want %s", p, slowest*usual)
 	}
-	if p := patience(usual, 5*time.Millisecond); p != usual { // however long a start takes beside other tests
+	if p := scaled(usual, startsIn*5*time.Millisecond); p != usual { // however long a start takes beside other tests
 		t.Errorf("one that says its version in 5 ms gets %s, want %s", p, usual)
 	}
 	if p := Patience(t.Context(), "/does/not/exist", usual); p < usual {
@@ -31,5 +31,14 @@ func TestPatience(t *testing.T) {
 	}
 	if p := Patience(t.Context(), program("exec sleep 60"), 10*time.Millisecond); p != slowest*10*time.Millisecond {
 		t.Errorf("one that hangs gets %s, want 80ms", p)
+	}
+	// What waits uses no processor, and what counts does.
+	const work = time.Second
+	if _, most := Effort(t.Context(), program("exec sleep 0.3"), usual, work); most != work {
+		t.Errorf("one that waits may use %s of a processor, want %s", most, work)
+	}
+	counts := program("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	if _, most := Effort(t.Context(), counts, usual, work); most <= work || most > slowest*work {
+		t.Errorf("one that counts to 300,000 may use %s of a processor, want from %s to %s", most, work, slowest*work)
 	}
 }
