@@ -2739,7 +2739,7 @@ export interface components {
         History: {
             /**
              * Format: int64
-             * @description Number of workers without a history of their own, because the site keeps that of 64. The site's sums include them.
+             * @description Number of workers without a history of their own: the site keeps that of 64.
              */
             left?: number;
             /** @description The site first, then workers by name. */
@@ -2772,7 +2772,7 @@ export interface components {
             restarts?: number;
             /**
              * Format: double
-             * @description Mean round trip in milliseconds: of a worker to its site, of the site to the root. Absent if unknown.
+             * @description Mean round trip in milliseconds, to the site, or of the site to its root.
              */
             rttMs?: number;
             /** @description Mean, on the file system of the worker's data directory. */
