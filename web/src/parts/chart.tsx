@@ -74,14 +74,20 @@ export function Chart<P extends Sample>({
       <VisuallyHidden>
         <Table>
           <Table.Caption>{caption}</Table.Caption>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>Time</Table.Th>
+              {series.map(([k, label]) => (
+                <Table.Th key={k}>{label}</Table.Th>
+              ))}
+            </Table.Tr>
+          </Table.Thead>
           <Table.Tbody>
             {rows.map((p) => (
               <Table.Tr key={p.at}>
                 <Table.Th>{p.time}</Table.Th>
-                {series.map(([k, label]) => (
-                  <Table.Td key={k}>
-                    {p[k] === undefined ? `${label}: not known` : `${label}: ${format(p[k] as number)}`}
-                  </Table.Td>
+                {series.map(([k]) => (
+                  <Table.Td key={k}>{p[k] === undefined ? "not known" : format(p[k] as number)}</Table.Td>
                 ))}
               </Table.Tr>
             ))}
