@@ -87,6 +87,8 @@ type Backend interface {
 	Unadmitted(ctx context.Context) ([]view.Unadmitted, error)
 	// WorkerOverlay asks a worker how it fares in the overlay.
 	WorkerOverlay(ctx context.Context, name string) (view.OverlayView, error)
+	// History shows what the site, or a worker, used in the last day.
+	History(ctx context.Context, q view.HistoryQuery) (view.History, error)
 	// UpgradeWorker has a worker's agent go over to another program.
 	UpgradeWorker(ctx context.Context, name string, r view.UpgradeRequest) error
 	// Grants lists what a cluster lets the users of its root do there, and SetGrant gives or takes back something of that.

@@ -127,6 +127,7 @@ func (h *Handler) addSite() {
 			return nil, h.opt.Backend.LabelCluster(ctx, in.Cluster, in.Body)
 		})
 	h.addWorkers()
+	addHistory(h)
 	addGrants(h)
 	addUpgrades(h)
 	addClusterWorkers(h)

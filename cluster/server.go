@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cluster/core"
+	"skerry.dev/skerry/cluster/history"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/roundtrip"
 	"skerry.dev/skerry/internal/tier"
@@ -51,7 +52,9 @@ type ServerOptions struct {
 	Leadership tier.Leadership
 	// Root tells how to reach the root; nil for a site of its own.
 	Root *RootLink
-	Log  *slog.Logger
+	// History is the file of the site's history; empty: it is in memory alone.
+	History string
+	Log     *slog.Logger
 }
 
 // RootLink is the way to the root.
@@ -69,6 +72,7 @@ type Server struct {
 	*tier.Hub
 	notRoot
 	orderAudit
+	siteHistory
 	opt     ServerOptions
 	up      atomic.Pointer[tier.Up]
 	answers atomic.Pointer[answerer] // of this life
@@ -99,7 +103,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Hub = hub
+	s.Hub, s.siteHistory = hub, siteHistory{history.New(opt.History, opt.Log), hub, s.up.Load}
 	tier.LimitPulls(opt.Images, s.pulls)
 	tier.KeepImages(opt.Images, s.imageUses)
 	tier.LimitPushes(opt.Images, s)

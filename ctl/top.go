@@ -18,10 +18,13 @@ import (
 
 func (a *app) topCommand() *cobra.Command {
 	var format, by string
-	var all bool
+	var all, history bool
 	cmd := &cobra.Command{Use: "top [instances|apps|workers]", Short: "Show resource usage", Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"instances", "apps", "workers"}, cobra.ShellCompDirectiveNoFileComp),
-		Long:              "Show resource usage, largest first. Only a cluster knows workers and the usage of single\ninstances; a root knows sums per service and site, and shows - for an instance that shares one.",
+		Long: "Show resource usage, largest first. Only a cluster knows workers and the usage of single\n" +
+			"instances; a root knows sums per service and site, and shows - for an instance that shares one.\n\n" +
+			"--history shows the last day of a site and its workers: a bar for each hour, whose height is the share of what the\n" +
+			"machine has, and a dot for an hour of which nothing is known.",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			kind := "instances"
 			if len(args) == 1 {
@@ -38,6 +41,9 @@ func (a *app) topCommand() *cobra.Command {
 			}
 			if by != "cpu" && by != "memory" {
 				return skerry.Errorf(skerry.CodeInvalid, "--sort-by %q is not a column", by).WithHint("use cpu or memory")
+			}
+			if history {
+				return a.topHistory(cmd, client, kind, format, args)
 			}
 			q := listQuery{namespace: a.namespace(), all: all, now: time.Now()}
 			if all {
@@ -56,6 +62,7 @@ func (a *app) topCommand() *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&by, "sort-by", "cpu", "cpu or memory")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "in all namespaces")
+	cmd.Flags().BoolVar(&history, "history", false, "the last day of a site and its workers")
 	a.clusterFlag(cmd)
 	return cmd
 }
@@ -162,7 +169,7 @@ func topWorkers(cmd *cobra.Command, client *api.Client, format, by string) error
 		}
 		t.add("worker/"+string(w.Name), []string{string(w.Name), of(cores(w.Used.CPU), cores(all.CPU), "/"),
 			of(size(w.Used.Memory), size(all.Memory), "/"),
-			of(size(w.Used.Storage), size(all.Storage), "/"), cores(w.Reserved.CPU), size(w.Reserved.Memory), strconv.Itoa(w.Instances)})
+			usedStorage(w.Used), cores(w.Reserved.CPU), size(w.Reserved.Memory), strconv.Itoa(w.Instances)})
 	}
 	return printList(cmd, format, list, &t)
 }

@@ -174,6 +174,11 @@ func (s *Server) Rebalance(context.Context, bool) (view.RebalancePlan, error) {
 	return view.RebalancePlan{}, wrongTier("workers")
 }
 
+// History is answered by clusters only; no site gives it away.
+func (s *Server) History(context.Context, view.HistoryQuery) (view.History, error) {
+	return view.History{}, wrongTier("workers")
+}
+
 func wrongTier(what string) error {
 	return skerry.Errorf(skerry.CodeWrongTier, "the root does not know %s; each cluster knows its own", what).
 		WithHint("log in at the cluster (`skerry login --server https://CLUSTER`) or choose its context (`skerry context use NAME`)")

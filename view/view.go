@@ -257,6 +257,39 @@ type WorkerView struct {
 	Claims     *spec.Resources  `json:"claims,omitempty" doc:"Claimed capacity, if the claim is not trusted; facts.capacity is used instead. skerry uncordon accepts the claim."`
 }
 
+// HistoryQuery asks for a history: of the site, and of its workers too with Workers; or of one worker.
+type HistoryQuery struct {
+	Worker     string
+	Workers    bool
+	Span, Step time.Duration // whole minutes
+}
+
+// History is what a site and its workers used in the last day.
+type History struct {
+	StepMinutes int             `json:"stepMinutes" doc:"Minutes from one point to the next."`
+	Series      []HistorySeries `json:"series" doc:"The site first, then workers by name."`
+	Left        int             `json:"left,omitempty" doc:"Number of workers without a history of their own: the site keeps that of 64."`
+}
+
+// HistorySeries is the history of a worker, or of the site.
+type HistorySeries struct {
+	Worker   skerry.WorkerName `json:"worker,omitempty" doc:"Absent for the whole site, which has the sums of its workers."`
+	Capacity spec.Resources    `json:"capacity" doc:"Present capacity."`
+	Points   []HistoryPoint    `json:"points" doc:"Oldest first. A step in which nothing was read has no point."`
+}
+
+// HistoryPoint is what was used in one step.
+type HistoryPoint struct {
+	At        time.Time       `json:"at" doc:"When the step begins."`
+	CPU       skerry.MilliCPU `json:"cpu" doc:"Mean, of the whole machine."`
+	Memory    skerry.Bytes    `json:"memory" doc:"Mean, of the whole machine."`
+	Storage   skerry.Bytes    `json:"storage" doc:"Mean, on the file system of the worker's data directory."`
+	Instances int             `json:"instances" doc:"Smallest number of running instances."`
+	Restarts  int             `json:"restarts,omitempty" doc:"Restarts of instances."`
+	RTTMs     float64         `json:"rttMs,omitempty" doc:"Mean round trip in milliseconds, to the site, or of the site to its root."`
+	Workers   int             `json:"workers" doc:"Smallest number of workers in touch."`
+}
+
 // UpdatesView is how often a worker reports, which adapts between 1 s and 60 s.
 type UpdatesView struct {
 	EveryMs uint32 `json:"everyMs" doc:"Recent interval between reports in milliseconds; 0 at the start."`

@@ -94,6 +94,15 @@ func freeAt(dir string) (skerry.Bytes, bool) {
 	return skerry.Bytes(st.Bavail) * skerry.Bytes(st.Bsize), true
 }
 
+// diskUsed is how much of the file system that a directory is on is taken, by whomever; 0 if that is not known.
+func diskUsed(dir string) skerry.Bytes {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil || st.Bfree > st.Blocks {
+		return 0
+	}
+	return skerry.Bytes(st.Blocks-st.Bfree) * skerry.Bytes(st.Bsize)
+}
+
 // capacity is what the machine has, less 5 % of memory and 64 MiB for the system itself.
 func capacity(dir string) spec.Resources {
 	r := spec.Resources{CPU: skerry.MilliCPU(1000 * goruntime.NumCPU())}
@@ -369,6 +378,7 @@ func (m *meter) usageNow(ctx context.Context, l *loop.Loop) core.Usage {
 	if all, free := m.usage.files.memory(); all > 0 {
 		use.Used.Memory = all - free
 	}
+	use.Used.Storage = diskUsed(m.opt.Dir)
 	m.usage = usage{files: m.usage.files, at: now, by: by, busy: busy, total: total, disk: diskMs}
 	return use
 }

@@ -47,11 +47,12 @@ var imports = map[string]string{
 	// roles: a server, and the core that decides for it
 	"root":             ". spec wire view root/core decide/apps decide/sched internal/loop internal/panics internal/tier overlay/resolver store store/journal store/vault",
 	"root/core":        ". spec wire view artifact/imageref decide/apps decide/coord decide/evidence decide/members decide/questions decide/reconcile decide/sched",
-	"cluster":          ". spec wire view cluster/certs cluster/core cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/acmeclient internal/loop internal/panics internal/printed internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
+	"cluster":          ". spec wire view cluster/certs cluster/core cluster/history cluster/network cluster/volumes auth decide/apps decide/coord decide/questions decide/sched internal/acmeclient internal/loop internal/panics internal/printed internal/roundtrip internal/s3 internal/tier overlay/relay overlay/resolver store store/journal store/vault",
 	"cluster/core":     ". spec wire view artifact/imagekey artifact/imageref cluster/autonomy cluster/certs cluster/detect cluster/moves cluster/network cluster/placing cluster/trust cluster/uplink cluster/volumes decide/apps decide/coord decide/evidence decide/ipam decide/members decide/questions decide/reconcile decide/sched",
 	"cluster/autonomy": ". spec wire view decide/apps",
 	"cluster/certs":    ". spec wire view",
 	"cluster/detect":   "wire",
+	"cluster/history":  ". view internal/panics",
 	"cluster/moves":    ". spec wire decide/sched",
 	"cluster/network":  ". spec wire view",
 	"cluster/placing":  ". spec wire decide/coord",

@@ -3,6 +3,7 @@ package parents
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
@@ -91,6 +92,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	}
 	opt := c.Server
 	opt.Name, opt.Version, opt.Log, opt.Store, opt.Images = c.Join.Name, c.Version, c.Log, st.Store, images
+	opt.History = filepath.Join(c.Dir, "history")
 	opt.Policies, opt.Leadership = sched.Policies(), st.theLeadership()
 	fail := func(err error) (*Cluster, error) { return nil, errors.Join(err, images.Store.Close(), st.close()) }
 	if opt.Secrets, err = openKey(ctx, &c.Common, st.Store); err != nil {

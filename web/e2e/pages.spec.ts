@@ -25,6 +25,8 @@ for (const [name, server, password, paths] of [
       "/map?app=default/pair",
       "/clusters",
       "/clusters/local",
+      "/upgrades",
+      "/ingresses",
       "/people",
       "/people?tab=users",
       "/people?tab=roles",
@@ -44,7 +46,10 @@ for (const [name, server, password, paths] of [
       "/",
       "/images",
       "/workers",
+      "/workers?tab=history",
       "/workers/w1",
+      "/workers/w1?tab=history",
+      "/ingresses",
       "/workers/w1?tab=runtimes",
       "/workers/w1?tab=overlay",
       "/map",
@@ -117,5 +122,21 @@ test("a list of ten thousand is as quick as one of ten", async ({ browser }) => 
   await list.evaluate((e) => (e.scrollTop = e.scrollHeight));
   await expect(p.getByRole("link", { name: "gauge-09999" })).toBeVisible();
   expect(await p.getByRole("row").count()).toBeLessThan(80);
+  await p.close();
+});
+
+test("a site shows the last day of a worker and its own, also to who sees no drawing", async ({ browser }) => {
+  const p = await visitor(browser);
+  await login(p, site, sitePassword);
+  for (const path of ["/workers/w1?tab=history", "/workers?tab=history"]) {
+    await go(p, path, site);
+    await expect(p.getByRole("heading", { name: "Memory" })).toBeVisible();
+    const memory = p.locator("section", { has: p.getByRole("heading", { name: "Memory" }) });
+    await expect(memory.getByText(/^Last: .*iB, most: .*iB at .*, limit .*iB/)).toBeVisible();
+    await expect(p.getByRole("table", { name: "Memory, hour by hour" })).toBeAttached();
+  }
+  await p.getByText("6 hours").click();
+  await expect(p.getByRole("radio", { name: "6 hours" })).toBeChecked();
+  await expect(p.getByRole("heading", { name: "Processors" })).toBeVisible();
   await p.close();
 });

@@ -96,14 +96,24 @@ export async function fits(page: Page) {
   expect(over, "pixels beyond the right edge").toBeLessThanOrEqual(0);
 }
 
+/** tablesFit checks that a usual screen shows tables whole. */
+export async function tablesFit(page: Page) {
+  const cut = await page.evaluate(() =>
+    [...document.querySelectorAll(".table-wrap, .instances-wrap")]
+      .filter((e) => e.scrollWidth > e.clientWidth)
+      .map((e) => `${e.getAttribute("aria-label")}: ${e.scrollWidth - e.clientWidth} pixels`),
+  );
+  expect(cut, "tables that are cut off").toEqual([]);
+}
+
 /** visitor opens a browser of its own, with no cookies. */
 export async function visitor(browser: Browser, colorScheme: "light" | "dark" = "light"): Promise<Page> {
   return (await browser.newContext({ ignoreHTTPSErrors: true, colorScheme, reducedMotion: "reduce" })).newPage();
 }
 
 /**
- * everybody checks that what is seen now can be used by everybody: by the rules in dark and in light colours, and without
- * scrolling to the side on a small screen. SKERRY_SHOTS names a folder for pictures of it.
+ * everybody checks that what is seen now can be used by everybody: by the rules in dark and in light colours, without
+ * scrolling to the side on a small screen, and with whole tables on a usual one. SKERRY_SHOTS names a folder for pictures of it.
  */
 export async function everybody(page: Page, name: string) {
   const shot = async (how: string) => {
@@ -116,9 +126,12 @@ export async function everybody(page: Page, name: string) {
     await accessible(page, colorScheme === "dark" ? ["color-contrast", "link-in-text-block"] : undefined);
     await shot(colorScheme);
   }
-  await page.setViewportSize({ width: 360, height: 740 });
-  await page.waitForTimeout(400);
-  await fits(page);
-  await shot("small");
+  for (const width of [360, 1400]) {
+    await page.setViewportSize({ width, height: 740 });
+    await page.waitForTimeout(400);
+    await fits(page);
+    if (width === 1400) await tablesFit(page);
+    if (width === 360) await shot("small");
+  }
   await page.setViewportSize({ width: 1280, height: 900 });
 }

@@ -17,6 +17,9 @@ const Images = later(() => import("./pages/images"));
 const Build = later(() => import("./pages/build"));
 const Clusters = later(() => import("./pages/clusters"));
 const ClusterPage = later(() => import("./pages/cluster"));
+const Upgrades = later(() => import("./pages/upgrades"));
+const UpgradePage = later(async () => ({ default: (await import("./pages/upgrades")).UpgradePage }));
+const Ingresses = later(() => import("./pages/ingresses"));
 const Workers = later(() => import("./pages/workers"));
 const WorkerPage = later(() => import("./pages/worker"));
 const WorldPage = later(() => import("./pages/map"));
@@ -59,6 +62,9 @@ export function App() {
             <Route path="images" element={<Images />} />
             <Route path="clusters" element={<Clusters />} />
             <Route path="clusters/:name" element={<ClusterPage />} />
+            <Route path="upgrades" element={<Upgrades />} />
+            <Route path="upgrades/:name" element={<UpgradePage />} />
+            <Route path="ingresses" element={<Ingresses />} />
             <Route path="workers" element={<Workers />} />
             <Route path="workers/:name" element={<WorkerPage />} />
             <Route path="map" element={<WorldPage />} />

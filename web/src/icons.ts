@@ -8,6 +8,7 @@ export { default as IconCircleCheck } from "@tabler/icons-react/dist/esm/icons/I
 export { default as IconCopy } from "@tabler/icons-react/dist/esm/icons/IconCopy.mjs";
 export { default as IconDatabase } from "@tabler/icons-react/dist/esm/icons/IconDatabase.mjs";
 export { default as IconDeviceDesktop } from "@tabler/icons-react/dist/esm/icons/IconDeviceDesktop.mjs";
+export { default as IconDoor } from "@tabler/icons-react/dist/esm/icons/IconDoorEnter.mjs";
 export { default as IconDotsVertical } from "@tabler/icons-react/dist/esm/icons/IconDotsVertical.mjs";
 export { default as IconFocus2 } from "@tabler/icons-react/dist/esm/icons/IconFocus2.mjs";
 export { default as IconHome } from "@tabler/icons-react/dist/esm/icons/IconHome.mjs";

@@ -40,6 +40,7 @@ export const variables: CSSVariablesResolver = () => ({
     "--mantine-color-yellow-light-color": "#7a4a00",
     "--mantine-color-orange-light-color": "#8a3a00",
     "--mantine-color-red-light-color": "#a61e1e",
+    "--mantine-color-red-outline": "#c92a2a",
     "--mantine-color-teal-filled": "#087f5b",
     "--mantine-color-red-filled": "#c92a2a",
     "--mantine-color-anchor": "#0b5964",

@@ -924,6 +924,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show what the site used in the last day, and each of its workers.
+         * @description Scope: workers:read, asked of: site.
+         */
+        get: operations["get-history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/images": {
         parameters: {
             query?: never;
@@ -2056,6 +2076,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workers/{worker}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show what a worker used in the last day.
+         * @description Scope: workers:read, asked of: site.
+         */
+        get: operations["get-worker-history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers/{worker}/hold": {
         parameters: {
             query?: never;
@@ -2695,6 +2735,61 @@ export interface components {
             by?: string;
             /** @description workers, drain, upgrade or waves. */
             grant: string;
+        };
+        History: {
+            /**
+             * Format: int64
+             * @description Number of workers without a history of their own: the site keeps that of 64.
+             */
+            left?: number;
+            /** @description The site first, then workers by name. */
+            series: components["schemas"]["HistorySeries"][] | null;
+            /**
+             * Format: int64
+             * @description Minutes from one point to the next.
+             */
+            stepMinutes: number;
+        };
+        HistoryPoint: {
+            /**
+             * Format: date-time
+             * @description When the step begins.
+             */
+            at: string;
+            /** @description Mean, of the whole machine. */
+            cpu: number | string;
+            /**
+             * Format: int64
+             * @description Smallest number of running instances.
+             */
+            instances: number;
+            /** @description Mean, of the whole machine. */
+            memory: string | number;
+            /**
+             * Format: int64
+             * @description Restarts of instances.
+             */
+            restarts?: number;
+            /**
+             * Format: double
+             * @description Mean round trip in milliseconds, to the site, or of the site to its root.
+             */
+            rttMs?: number;
+            /** @description Mean, on the file system of the worker's data directory. */
+            storage: string | number;
+            /**
+             * Format: int64
+             * @description Smallest number of workers in touch.
+             */
+            workers: number;
+        };
+        HistorySeries: {
+            /** @description Present capacity. */
+            capacity: components["schemas"]["Resources"];
+            /** @description Oldest first. A step in which nothing was read has no point. */
+            points: components["schemas"]["HistoryPoint"][] | null;
+            /** @description Absent for the whole site, which has the sums of its workers. */
+            worker?: string;
         };
         HoldRequest: {
             /** @description Why the worker is cordoned. Empty uncordons it. */
@@ -7415,6 +7510,49 @@ export interface operations {
             };
         };
     };
+    "get-history": {
+        parameters: {
+            query?: {
+                /** @description How far back to go. */
+                hours?: number;
+                /** @description Minutes from one point to the next. */
+                step?: number;
+                /** @description Add the history of each worker. step must be 10 or more. */
+                workers?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["History"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-images": {
         parameters: {
             query?: {
@@ -10185,6 +10323,50 @@ export interface operations {
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-worker-history": {
+        parameters: {
+            query?: {
+                /** @description How far back to go. */
+                hours?: number;
+                /** @description Minutes from one point to the next. */
+                step?: number;
+            };
+            header?: never;
+            path: {
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["History"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["WrongTier"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {

@@ -14,23 +14,25 @@ import {
   Table,
   Tabs,
   Text,
+  VisuallyHidden,
 } from "@mantine/core";
 import { type ReactNode, Suspense, useEffect, useMemo, useState } from "react";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
 import { stringify } from "yaml";
-import type { AppView, ServiceView } from "../api/types";
+import type { AppView, Instance, ServiceView } from "../api/types";
 import { yamlVersion } from "../build/document";
-import { ago, clock } from "../format";
+import { ago, bytes, clock, cores, parseBytes, parseCPU } from "../format";
 import { IconDotsVertical } from "../icons";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
 import { Events } from "../parts/events";
 import { IngressLine } from "../parts/ingress";
-import { InstanceTable } from "../parts/instances";
+import { Folded, InstanceTable } from "../parts/instances";
 import { later } from "../parts/later";
 import { StateBadge } from "../parts/state";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { trouble } from "../state/trouble";
+import { changes } from "../state/versions";
 import { appID, useWatch } from "../state/watch";
 
 const Yaml = later(() => import("../parts/yaml"));
@@ -161,14 +163,25 @@ export default function AppPage() {
         <Tabs.Panel value="services">
           <SimpleGrid cols={{ base: 1, lg: 2 }}>
             {(app.services ?? []).map((s) => (
-              <Service key={s.name} app={app} s={s} path={path} write={write} />
+              <Service
+                key={s.name}
+                app={app}
+                s={s}
+                path={path}
+                write={write}
+                running={instances.filter((i) => i.service.service === s.name && i.state === "Running")}
+              />
             ))}
           </SimpleGrid>
         </Tabs.Panel>
         <Tabs.Panel value="instances">
-          <Panel pad={0}>
-            <InstanceTable list={instances} empty="It has no instances." />
-          </Panel>
+          <Folded list={instances}>
+            {(shown) => (
+              <Panel pad={0}>
+                <InstanceTable list={shown} empty="It has no instances." />
+              </Panel>
+            )}
+          </Folded>
         </Tabs.Panel>
         <Tabs.Panel value="events">
           <Panel>
@@ -261,7 +274,19 @@ function Scale({ path, s }: { path: string; s: ServiceView }) {
   );
 }
 
-function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: string; write: boolean }) {
+function Service({
+  app,
+  s,
+  path,
+  write,
+  running,
+}: {
+  app: AppView;
+  s: ServiceView;
+  path: string;
+  write: boolean;
+  running: Instance[];
+}) {
   const { client } = useSession();
   const { ask, act } = useActs();
   const rollout = (action: string, done: string) =>
@@ -373,6 +398,12 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
         <Table withRowBorders={false} verticalSpacing={2}>
           <Table.Tbody>
             {s.image && <Row name="Image" value={s.image} />}
+            {s.qos && (
+              <Row
+                name="In use"
+                value={`${cores(parseCPU(s.qos.cpu))} CPU, ${bytes(parseBytes(s.qos.memory))} memory`}
+              />
+            )}
             {s.addresses && (
               <>
                 <Row name="Round robin" value={s.addresses.roundRobin} />
@@ -393,6 +424,13 @@ function Service({ app, s, path, write }: { app: AppView; s: ServiceView; path: 
         </Table>
         <Text size="sm">
           <A to={`/apps/${app.key.namespace}/${app.key.name}?tab=instances`}>Instances</A>
+          {running.slice(0, 3).map((i, n) => (
+            <span key={i.id}>
+              {n === 0 ? " · Logs of " : ", "}
+              <A to={`/instances/${encodeURIComponent(i.id)}?tab=logs`}>{i.id}</A>
+            </span>
+          ))}
+          {running.length > 3 && ` and ${running.length - 3} more`}
         </Text>
       </Stack>
     </Panel>
@@ -438,49 +476,69 @@ function Versions({
     <Panel>
       <Loaded of={q}>
         {(a) => (
-          <Table>
-            <Table.Thead>
-              <Table.Tr>
-                <Table.Th>Generation</Table.Th>
-                <Table.Th>When</Table.Th>
-                <Table.Th>By</Table.Th>
-                <Table.Th>Services</Table.Th>
-                <Table.Th />
-              </Table.Tr>
-            </Table.Thead>
-            <Table.Tbody>
-              {[...(a.revisions ?? [])].reverse().map((r) => (
-                <Table.Tr key={r.generation}>
-                  <Table.Td>{r.generation}</Table.Td>
-                  <Table.Td>{clock(r.at)}</Table.Td>
-                  <Table.Td>{r.author ?? r.site ?? "–"}</Table.Td>
-                  <Table.Td className="mono">
-                    {(r.services ?? []).map((s) => `${s.name} ${s.revision}`).join(", ")}
-                  </Table.Td>
-                  <Table.Td ta="right">
-                    {write && r.generation !== generation && (
-                      <Button
-                        size="xs"
-                        variant="default"
-                        onClick={() =>
-                          ask({
-                            title: `Roll back to generation ${r.generation}?`,
-                            text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
-                            action: "Roll back",
-                            run: () =>
-                              client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
-                            done: `Rolling back to generation ${r.generation}`,
-                          })
-                        }
-                      >
-                        Roll back
-                      </Button>
-                    )}
-                  </Table.Td>
+          <div className="table-wrap" tabIndex={0} role="region" aria-label="Versions">
+            <Table miw={680}>
+              <Table.Thead>
+                <Table.Tr>
+                  <Table.Th>Generation</Table.Th>
+                  <Table.Th>When</Table.Th>
+                  <Table.Th>By</Table.Th>
+                  <Table.Th>Images</Table.Th>
+                  <Table.Th>Changed</Table.Th>
+                  <Table.Th>
+                    <VisuallyHidden>Actions</VisuallyHidden>
+                  </Table.Th>
                 </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
+              </Table.Thead>
+              <Table.Tbody>
+                {[...(a.revisions ?? [])].reverse().map((r, n, list) => (
+                  <Table.Tr key={r.generation}>
+                    <Table.Td>
+                      {r.generation}
+                      {r.generation === generation && <Text size="xs">now</Text>}
+                    </Table.Td>
+                    <Table.Td>{clock(r.at)}</Table.Td>
+                    <Table.Td>
+                      {r.author ?? r.site ?? "–"}
+                      {r.why && <Text size="xs">{r.why}</Text>}
+                    </Table.Td>
+                    <Table.Td className="mono" style={{ overflowWrap: "anywhere" }}>
+                      {(r.services ?? []).map((s) => (
+                        <div key={s.name}>
+                          {s.name} {s.image ?? s.revision}
+                        </div>
+                      ))}
+                    </Table.Td>
+                    <Table.Td style={{ overflowWrap: "anywhere" }}>
+                      {changes(r, list[n + 1]).map((c) => (
+                        <div key={c}>{c}</div>
+                      ))}
+                    </Table.Td>
+                    <Table.Td ta="right">
+                      {write && r.generation !== generation && (
+                        <Button
+                          size="xs"
+                          variant="default"
+                          onClick={() =>
+                            ask({
+                              title: `Roll back to generation ${r.generation}?`,
+                              text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
+                              action: "Roll back",
+                              run: () =>
+                                client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
+                              done: `Rolling back to generation ${r.generation}`,
+                            })
+                          }
+                        >
+                          Roll back
+                        </Button>
+                      )}
+                    </Table.Td>
+                  </Table.Tr>
+                ))}
+              </Table.Tbody>
+            </Table>
+          </div>
         )}
       </Loaded>
     </Panel>

@@ -64,12 +64,14 @@ export default function Apps() {
               <Table.Thead>
                 <Table.Tr>
                   <Table.Th>Application</Table.Th>
-                  <Table.Th>Namespace</Table.Th>
+                  <Table.Th visibleFrom="sm">Namespace</Table.Th>
                   <Table.Th>Status</Table.Th>
-                  <Table.Th>Services</Table.Th>
+                  <Table.Th visibleFrom="sm">Services</Table.Th>
                   <Table.Th ta="right">Ready</Table.Th>
                   <Table.Th>Trouble</Table.Th>
-                  <Table.Th ta="right">Changed</Table.Th>
+                  <Table.Th ta="right" visibleFrom="sm">
+                    Changed
+                  </Table.Th>
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
@@ -82,11 +84,11 @@ export default function Apps() {
                           {a.key.name}
                         </A>
                       </Table.Td>
-                      <Table.Td>{a.key.namespace}</Table.Td>
+                      <Table.Td visibleFrom="sm">{a.key.namespace}</Table.Td>
                       <Table.Td>
                         <StateBadge state={a.status} />
                       </Table.Td>
-                      <Table.Td>{services.map((s) => s.name).join(", ")}</Table.Td>
+                      <Table.Td visibleFrom="sm">{services.map((s) => s.name).join(", ")}</Table.Td>
                       <Table.Td ta="right">
                         {services.reduce((n, s) => n + s.ready, 0)} / {services.reduce((n, s) => n + s.want, 0)}
                       </Table.Td>
@@ -95,7 +97,9 @@ export default function Apps() {
                           {trouble(a).join("; ") || "–"}
                         </Text>
                       </Table.Td>
-                      <Table.Td ta="right">{ago(a.updatedAt ?? a.createdAt)}</Table.Td>
+                      <Table.Td visibleFrom="sm" ta="right">
+                        {ago(a.updatedAt ?? a.createdAt)}
+                      </Table.Td>
                     </Table.Tr>
                   );
                 })}

@@ -190,7 +190,7 @@ function Editor({
     >
       {current?.error !== undefined && <Problem error={current.error} />}
       <Grid>
-        <Grid.Col span={{ base: 12, xl: 7 }}>
+        <Grid.Col span={{ base: 12, lg: 7 }}>
           <Stack>
             <Panel
               title="Services"
@@ -299,12 +299,14 @@ function Editor({
             </Tabs>
           </Stack>
         </Grid.Col>
-        <Grid.Col span={{ base: 12, xl: 5 }}>
-          <Panel title="YAML">
-            <Suspense fallback={<Text>Loading …</Text>}>
-              <Yaml label="Manifest as YAML" value={m.text} onChange={(t) => setM(new Manifest(t))} marks={marks} />
-            </Suspense>
-          </Panel>
+        <Grid.Col span={{ base: 12, lg: 5 }}>
+          <div className="beside">
+            <Panel title="YAML">
+              <Suspense fallback={<Text>Loading …</Text>}>
+                <Yaml label="Manifest as YAML" value={m.text} onChange={(t) => setM(new Manifest(t))} marks={marks} />
+              </Suspense>
+            </Panel>
+          </div>
         </Grid.Col>
       </Grid>
       <Modal

@@ -7,7 +7,7 @@ import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
 import { MemberInstances } from "../parts/members";
 import { StateBadge } from "../parts/state";
 import { classRoom, free } from "../state/capacity";
-import { memberState } from "../state/member";
+import { memberState, memberWhy } from "../state/member";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 
@@ -79,6 +79,11 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
           What you see is of before: the cluster cannot be asked after now.
         </Alert>
       )}
+      {memberWhy(c) && !c.credit?.quarantine && (
+        <Alert color="orange" variant="light" title={memberState(c)}>
+          {memberWhy(c)}
+        </Alert>
+      )}
       {c.lost && (
         <Alert
           color="red"
@@ -105,6 +110,12 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
                     ["Areas", r.areas?.length ? <Words list={r.areas} /> : "none named"],
                     ["Middle", place(r.centroid)],
                     ["Radius", r.centroid && `${Math.round(r.radiusKm ?? 0).toLocaleString()} km`],
+                    [
+                      "Labels",
+                      c.labels && Object.keys(c.labels).length > 0 && (
+                        <Words list={Object.entries(c.labels).map(([k, v]) => (v ? `${k}=${v}` : k))} />
+                      ),
+                    ],
                     ["Workers", f.workers.toLocaleString()],
                     ["Free", `${cores(f.cpu)} CPU, ${bytes(f.memory)} memory`],
                     ["In the network", inNetwork(r.network)],

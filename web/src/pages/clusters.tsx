@@ -4,7 +4,7 @@ import { ago, bytes, cores, count } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
 import { StateBadge } from "../parts/state";
 import { free } from "../state/capacity";
-import { memberState, trust } from "../state/member";
+import { memberState, memberWhy, trust } from "../state/member";
 import { useGet } from "../state/query";
 
 /** Clusters lists the sites of the federation as the root knows them: in aggregate. */
@@ -22,19 +22,23 @@ export default function Clusters() {
               </Empty>
             ) : (
               <div className="table-wrap" tabIndex={0} role="region" aria-label="Clusters">
-                <Table miw={900} horizontalSpacing="md" verticalSpacing="sm">
+                <Table miw={{ base: 300, sm: 900 }} horizontalSpacing="md" verticalSpacing="sm">
                   <Table.Thead>
                     <Table.Tr>
                       <Table.Th>Cluster</Table.Th>
                       <Table.Th>State</Table.Th>
-                      <Table.Th>For</Table.Th>
-                      <Table.Th>Version</Table.Th>
+                      <Table.Th visibleFrom="sm">For</Table.Th>
+                      <Table.Th visibleFrom="sm">Version</Table.Th>
                       <Table.Th ta="right">Workers</Table.Th>
                       <Table.Th ta="right">Instances</Table.Th>
-                      <Table.Th ta="right">Free CPU</Table.Th>
-                      <Table.Th ta="right">Free memory</Table.Th>
-                      <Table.Th>Areas</Table.Th>
-                      <Table.Th>Trust</Table.Th>
+                      <Table.Th ta="right" visibleFrom="sm">
+                        Free CPU
+                      </Table.Th>
+                      <Table.Th ta="right" visibleFrom="sm">
+                        Free memory
+                      </Table.Th>
+                      <Table.Th visibleFrom="sm">Areas</Table.Th>
+                      <Table.Th visibleFrom="sm">Trust</Table.Th>
                     </Table.Tr>
                   </Table.Thead>
                   <Table.Tbody>
@@ -47,15 +51,22 @@ export default function Clusters() {
                           </Table.Td>
                           <Table.Td>
                             <StateBadge state={memberState(c)} />
+                            <Text size="xs">{memberWhy(c)}</Text>
                           </Table.Td>
-                          <Table.Td style={{ whiteSpace: "nowrap" }}>{ago(c.since)}</Table.Td>
-                          <Table.Td>{c.version || "–"}</Table.Td>
+                          <Table.Td visibleFrom="sm" style={{ whiteSpace: "nowrap" }}>
+                            {ago(c.since)}
+                          </Table.Td>
+                          <Table.Td visibleFrom="sm">{c.version || "–"}</Table.Td>
                           <Table.Td ta="right">{f.workers.toLocaleString()}</Table.Td>
                           <Table.Td ta="right">{c.instances.toLocaleString()}</Table.Td>
-                          <Table.Td ta="right">{cores(f.cpu)}</Table.Td>
-                          <Table.Td ta="right">{bytes(f.memory)}</Table.Td>
-                          <Table.Td>{(c.report.areas ?? []).join(", ") || "–"}</Table.Td>
-                          <Table.Td>
+                          <Table.Td visibleFrom="sm" ta="right">
+                            {cores(f.cpu)}
+                          </Table.Td>
+                          <Table.Td visibleFrom="sm" ta="right">
+                            {bytes(f.memory)}
+                          </Table.Td>
+                          <Table.Td visibleFrom="sm">{(c.report.areas ?? []).join(", ") || "–"}</Table.Td>
+                          <Table.Td visibleFrom="sm">
                             <Text size="sm" maw={260}>
                               {trust(c.credit)}
                             </Text>

@@ -4,7 +4,7 @@ import { useSearchParams } from "react-router-dom";
 import { count } from "../format";
 import { IconSearch } from "../icons";
 import { Page, Panel } from "../parts/basics";
-import { InstanceTable } from "../parts/instances";
+import { Folded, InstanceTable } from "../parts/instances";
 import { instanceState } from "../parts/state";
 import { useSession } from "../state/session";
 import { useWatch } from "../state/watch";
@@ -70,13 +70,18 @@ export default function Instances() {
           onChange={(v) => set("state", v)}
         />
       </Group>
-      <Panel pad={0}>
-        {fleet.synced ? (
-          <InstanceTable list={shown} empty={all.length ? "No instance matches." : "There are no instances yet."} />
-        ) : (
-          <Text p="md">Loading …</Text>
+      {/* Who searches or asks for a state wants all that matches. */}
+      <Folded list={shown} off={Boolean(text || state)}>
+        {(some) => (
+          <Panel pad={0}>
+            {fleet.synced ? (
+              <InstanceTable list={some} empty={all.length ? "No instance matches." : "There are no instances yet."} />
+            ) : (
+              <Text p="md">Loading …</Text>
+            )}
+          </Panel>
         )}
-      </Panel>
+      </Folded>
     </Page>
   );
 }

@@ -1,13 +1,13 @@
 import { Box, Button, Group, Progress, SimpleGrid, Stack, Table, Text } from "@mantine/core";
 import { Link } from "react-router-dom";
 import type { ClusterView, List, WorkerView } from "../api/types";
-import { bytes, cores, count, parseBytes, parseCPU } from "../format";
+import { ago, bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
 import { Events } from "../parts/events";
 import { StateBadge } from "../parts/state";
 import { free } from "../state/capacity";
-import { memberState } from "../state/member";
-import { useGet } from "../state/query";
+import { ails, memberState, memberWhy } from "../state/member";
+import { type Query, useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { trouble } from "../state/trouble";
 import { appID, useWatch } from "../state/watch";
@@ -45,6 +45,10 @@ export function Overview() {
   const wanted = services.reduce((n, s) => n + s.want, 0);
   const isReady = services.reduce((n, s) => n + s.ready, 0);
   const bad = apps.map((a) => ({ app: a, why: trouble(a) })).filter((x) => x.why.length > 0);
+  const kind = who?.role === "root" ? "clusters" : "workers";
+  const members = useGet<List<ClusterView | WorkerView>>(can(kind + ":read") ? "/v1/" + kind : null, 10);
+  const ailing = (members.data?.items ?? []).filter(ails);
+  const attention = bad.length + ailing.length;
   return (
     <Page
       title="Overview"
@@ -65,10 +69,10 @@ export function Overview() {
           label="instances ready / wanted"
           to="/instances"
         />
-        <Number_ value={bad.length} label={bad.length === 1 ? "needs attention" : "need attention"} />
+        <Number_ value={attention} label={attention === 1 ? "needs attention" : "need attention"} />
       </SimpleGrid>
       <Panel title="Needs attention">
-        {bad.length === 0 ? (
+        {attention === 0 ? (
           <Text c="dimmed">
             {!fleet.synced
               ? "Loading …"
@@ -93,12 +97,23 @@ export function Overview() {
                 ))}
               </Box>
             ))}
+            {ailing.map((m) => (
+              <Box key={m.name}>
+                <Group gap="xs">
+                  <A to={`/${kind}/${encodeURIComponent(m.name)}`} fw={600}>
+                    {m.name}
+                  </A>
+                  <StateBadge state={memberState(m)} />
+                </Group>
+                <Text size="sm">{memberWhy(m) || `for ${ago(m.since)}`}</Text>
+              </Box>
+            ))}
           </Stack>
         )}
       </Panel>
       <SimpleGrid cols={{ base: 1, lg: 2 }}>
-        {who?.role === "root" && can("clusters:read") && <ClusterCapacity />}
-        {who?.role === "cluster" && can("workers:read") && <WorkerCapacity />}
+        {who?.role === "root" && can("clusters:read") && <ClusterCapacity q={members as Query<List<ClusterView>>} />}
+        {who?.role === "cluster" && can("workers:read") && <WorkerCapacity q={members as Query<List<WorkerView>>} />}
         <Panel title="Events">
           <Box mah={420} style={{ overflowY: "auto" }} tabIndex={0} role="region" aria-label="Events">
             <Events events={fleet.events} />
@@ -109,8 +124,7 @@ export function Overview() {
   );
 }
 
-function ClusterCapacity() {
-  const q = useGet<List<ClusterView>>("/v1/clusters", 10);
+function ClusterCapacity({ q }: { q: Query<List<ClusterView>> }) {
   return (
     <Panel title="Clusters">
       <Loaded of={q}>
@@ -159,8 +173,7 @@ function ClusterCapacity() {
   );
 }
 
-function WorkerCapacity() {
-  const q = useGet<List<WorkerView>>("/v1/workers", 10);
+function WorkerCapacity({ q }: { q: Query<List<WorkerView>> }) {
   return (
     <Panel title="Workers">
       <Loaded of={q}>

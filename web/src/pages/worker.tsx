@@ -1,15 +1,19 @@
 import { Alert, Badge, Group, Progress, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
+import { Suspense } from "react";
 import { useParams, useSearchParams } from "react-router-dom";
 import type { DrainView, OverlayView, RuntimeReport, WorkerView } from "../api/types";
 import { ago, bytes, clock, cores, count, parseBytes, parseCPU, span } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
 import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
+import { later } from "../parts/later";
 import { MemberInstances } from "../parts/members";
 import { StateBadge } from "../parts/state";
 import { WorkerActions } from "../parts/workeracts";
 import { memberState } from "../state/member";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
+
+const HistoryOf = later(() => import("../parts/history"));
 
 /** WorkerPage shows one worker to the operator of its site. */
 export default function WorkerPage() {
@@ -43,6 +47,7 @@ export default function WorkerPage() {
           >
             <Tabs.List mb="md">
               <Tabs.Tab value="state">State</Tabs.Tab>
+              <Tabs.Tab value="history">History</Tabs.Tab>
               <Tabs.Tab value="runtimes">Runtimes</Tabs.Tab>
               <Tabs.Tab value="overlay">Overlay</Tabs.Tab>
               {can("apps:read") && <Tabs.Tab value="instances">Instances</Tabs.Tab>}
@@ -50,6 +55,11 @@ export default function WorkerPage() {
             </Tabs.List>
             <Tabs.Panel value="state">
               <State w={w} />
+            </Tabs.Panel>
+            <Tabs.Panel value="history">
+              <Suspense fallback={<Text>Loading …</Text>}>
+                <HistoryOf worker={w.name} />
+              </Suspense>
             </Tabs.Panel>
             <Tabs.Panel value="runtimes">
               <Panel title="Runtimes, as the worker tested them itself">

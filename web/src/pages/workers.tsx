@@ -1,17 +1,22 @@
-import { Button, Group, Modal, Stack, Table, Text } from "@mantine/core";
-import { useState } from "react";
+import { Button, Group, Modal, Stack, Table, Tabs, Text } from "@mantine/core";
+import { Suspense, useState } from "react";
+import { useSearchParams } from "react-router-dom";
 import type { List, RebalancePlan, WorkerView } from "../api/types";
 import { ago, bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
 import { place } from "../parts/facts";
+import { later } from "../parts/later";
 import { StateBadge } from "../parts/state";
-import { memberState, trust } from "../state/member";
-import { useGet } from "../state/query";
+import { memberState, memberWhy, trust } from "../state/member";
+import { type Query, useGet } from "../state/query";
 import { useSession } from "../state/session";
+
+const HistoryOf = later(() => import("../parts/history"));
 
 /** Workers lists the workers of a site, at its own server. */
 export default function Workers() {
   const { who, can } = useSession();
+  const [params, setParams] = useSearchParams();
   const q = useGet<List<WorkerView>>(who?.role === "cluster" ? "/v1/workers" : null, 5);
   if (who?.role !== "cluster")
     return (
@@ -27,85 +32,115 @@ export default function Workers() {
       sub={q.data && <span role="status">{count(q.data.items.length, "worker")}</span>}
       actions={can("workers:write") && <Rebalance />}
     >
-      <Panel pad={0}>
-        <Loaded of={q}>
-          {({ items }) =>
-            items.length === 0 ? (
-              <Empty>
-                No worker has joined. <code>skerry token create --role worker --name NAME</code> makes a token with
-                which one can.
-              </Empty>
-            ) : (
-              <div className="table-wrap" tabIndex={0} role="region" aria-label="Workers">
-                <Table miw={1180} horizontalSpacing="md" verticalSpacing="sm">
-                  <Table.Thead>
-                    <Table.Tr>
-                      <Table.Th>Worker</Table.Th>
-                      <Table.Th>State</Table.Th>
-                      <Table.Th>For</Table.Th>
-                      <Table.Th>Arch</Table.Th>
-                      <Table.Th ta="right">Instances</Table.Th>
-                      <Table.Th ta="right">CPU requested</Table.Th>
-                      <Table.Th ta="right">Memory requested</Table.Th>
-                      <Table.Th>Runtimes</Table.Th>
-                      <Table.Th>Place</Table.Th>
-                      <Table.Th>Trust</Table.Th>
-                    </Table.Tr>
-                  </Table.Thead>
-                  <Table.Tbody>
-                    {items.map((w) => {
-                      const runtimes = (w.facts?.runtimes ?? []).filter((r) => !r.absent);
-                      const failed = runtimes.filter((r) => !r.passed);
-                      return (
-                        <Table.Tr key={w.name}>
-                          <Table.Td style={{ whiteSpace: "nowrap" }}>
-                            <A to={"/workers/" + encodeURIComponent(w.name)}>{w.name}</A>
-                          </Table.Td>
-                          <Table.Td>
-                            <StateBadge state={memberState(w)} />
-                          </Table.Td>
-                          <Table.Td style={{ whiteSpace: "nowrap" }}>{ago(w.since)}</Table.Td>
-                          <Table.Td>{w.facts?.arch ?? "–"}</Table.Td>
-                          <Table.Td ta="right">{w.instances.toLocaleString()}</Table.Td>
-                          <Table.Td ta="right" style={{ whiteSpace: "nowrap" }}>
-                            {cores(parseCPU(w.reserved.cpu))} of {cores(parseCPU(w.facts?.capacity.cpu))}
-                          </Table.Td>
-                          <Table.Td ta="right" style={{ whiteSpace: "nowrap" }}>
-                            {bytes(parseBytes(w.reserved.memory))} of {bytes(parseBytes(w.facts?.capacity.memory))}
-                          </Table.Td>
-                          <Table.Td>
-                            {runtimes
-                              .filter((r) => r.passed)
-                              .map((r) => r.name)
-                              .join(", ") || "none"}
-                            {failed.length > 0 && (
-                              <Text size="xs" c="dimmed">
-                                {count(failed.length, "more does", "more do")} not work
-                              </Text>
-                            )}
-                          </Table.Td>
-                          <Table.Td>
-                            {w.facts?.area}
-                            <Text size="xs" c="dimmed">
-                              {place(w.facts?.location) || (w.facts?.area ? "" : "not known")}
-                            </Text>
-                          </Table.Td>
-                          <Table.Td>
-                            <Text size="sm" maw={240}>
-                              {trust(w.credit)}
-                            </Text>
-                          </Table.Td>
-                        </Table.Tr>
-                      );
-                    })}
-                  </Table.Tbody>
-                </Table>
-              </div>
-            )
-          }
-        </Loaded>
-      </Panel>
+      <Tabs
+        value={params.get("tab") ?? "workers"}
+        onChange={(t) => setParams(t && t !== "workers" ? { tab: t } : {}, { replace: true })}
+        keepMounted={false}
+      >
+        <Tabs.List mb="md">
+          <Tabs.Tab value="workers">Workers</Tabs.Tab>
+          <Tabs.Tab value="history">History</Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value="workers">
+          <WorkerList q={q} />
+        </Tabs.Panel>
+        <Tabs.Panel value="history">
+          <Suspense fallback={<Text>Loading …</Text>}>
+            <HistoryOf />
+          </Suspense>
+        </Tabs.Panel>
+      </Tabs>
     </Page>
+  );
+}
+
+function WorkerList({ q }: { q: Query<List<WorkerView>> }) {
+  return (
+    <Panel pad={0}>
+      <Loaded of={q}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty>
+              No worker has joined. <code>skerry token create --role worker --name NAME</code> makes a token with which
+              one can.
+            </Empty>
+          ) : (
+            <div className="table-wrap" tabIndex={0} role="region" aria-label="Workers">
+              <Table miw={{ base: 300, sm: 1080 }} horizontalSpacing="md" verticalSpacing="sm">
+                <Table.Thead>
+                  <Table.Tr>
+                    <Table.Th>Worker</Table.Th>
+                    <Table.Th>State</Table.Th>
+                    <Table.Th visibleFrom="sm">For</Table.Th>
+                    <Table.Th visibleFrom="sm">Arch</Table.Th>
+                    <Table.Th ta="right">Instances</Table.Th>
+                    <Table.Th ta="right" visibleFrom="sm">
+                      CPU requested
+                    </Table.Th>
+                    <Table.Th ta="right" visibleFrom="sm">
+                      Memory requested
+                    </Table.Th>
+                    <Table.Th visibleFrom="sm">Runtimes</Table.Th>
+                    <Table.Th visibleFrom="sm">Place</Table.Th>
+                    <Table.Th visibleFrom="sm">Trust</Table.Th>
+                  </Table.Tr>
+                </Table.Thead>
+                <Table.Tbody>
+                  {items.map((w) => {
+                    const runtimes = (w.facts?.runtimes ?? []).filter((r) => !r.absent);
+                    const failed = runtimes.filter((r) => !r.passed);
+                    return (
+                      <Table.Tr key={w.name}>
+                        <Table.Td style={{ whiteSpace: "nowrap" }}>
+                          <A to={"/workers/" + encodeURIComponent(w.name)}>{w.name}</A>
+                        </Table.Td>
+                        <Table.Td>
+                          <StateBadge state={memberState(w)} />
+                          <Text size="xs">{memberWhy(w)}</Text>
+                        </Table.Td>
+                        <Table.Td visibleFrom="sm" style={{ whiteSpace: "nowrap" }}>
+                          {ago(w.since)}
+                        </Table.Td>
+                        <Table.Td visibleFrom="sm">{w.facts?.arch ?? "–"}</Table.Td>
+                        <Table.Td ta="right">{w.instances.toLocaleString()}</Table.Td>
+                        <Table.Td ta="right" visibleFrom="sm" style={{ whiteSpace: "nowrap" }}>
+                          {cores(parseCPU(w.reserved.cpu))} of {cores(parseCPU(w.facts?.capacity.cpu))}
+                        </Table.Td>
+                        <Table.Td ta="right" visibleFrom="sm" style={{ whiteSpace: "nowrap" }}>
+                          {bytes(parseBytes(w.reserved.memory))} of {bytes(parseBytes(w.facts?.capacity.memory))}
+                        </Table.Td>
+                        <Table.Td visibleFrom="sm">
+                          {runtimes
+                            .filter((r) => r.passed)
+                            .map((r) => r.name)
+                            .join(", ") || "none"}
+                          {failed.length > 0 && (
+                            <Text size="xs" c="dimmed">
+                              {count(failed.length, "more does", "more do")} not work
+                            </Text>
+                          )}
+                        </Table.Td>
+                        <Table.Td visibleFrom="sm">
+                          {w.facts?.area}
+                          <Text size="xs" c="dimmed">
+                            {place(w.facts?.location) || (w.facts?.area ? "" : "not known")}
+                          </Text>
+                        </Table.Td>
+                        <Table.Td visibleFrom="sm">
+                          <Text size="sm" maw={240}>
+                            {trust(w.credit)}
+                          </Text>
+                        </Table.Td>
+                      </Table.Tr>
+                    );
+                  })}
+                </Table.Tbody>
+              </Table>
+            </div>
+          )
+        }
+      </Loaded>
+    </Panel>
   );
 }
 

@@ -1,10 +1,9 @@
-import "@mantine/charts/styles.css";
-import { AreaChart } from "@mantine/charts";
-import { SimpleGrid, Table, Text, VisuallyHidden } from "@mantine/core";
+import { SimpleGrid } from "@mantine/core";
 import { useEffect, useState } from "react";
 import { bytes, cores, parseBytes } from "../format";
 import { useGet } from "../state/query";
 import { Empty, Loaded, Panel } from "./basics";
+import { Chart, latest } from "./chart";
 
 interface Stats {
   container: string;
@@ -69,6 +68,26 @@ export default function Metrics({ id }: { id: string }) {
     });
   }, [q.data]);
   const perSecond = (n: number) => bytes(n) + "/s";
+  const charts: [string, (n: number) => string, [keyof Point & string, string][], number?][] = [
+    ["Processors", cores, [["cpu", "In use"]], last?.cpuLimit],
+    ["Memory", bytes, [["memory", "Working set"]], parseBytes(last?.stats.memoryLimit) || undefined],
+    [
+      "Network",
+      perSecond,
+      [
+        ["received", "Received"],
+        ["sent", "Sent"],
+      ],
+    ],
+    [
+      "Disk",
+      perSecond,
+      [
+        ["read", "Read"],
+        ["write", "Written"],
+      ],
+    ],
+  ];
   return (
     <Loaded of={q}>
       {() =>
@@ -78,101 +97,22 @@ export default function Metrics({ id }: { id: string }) {
           </Panel>
         ) : (
           <SimpleGrid cols={{ base: 1, lg: 2 }}>
-            <Chart
-              title="Processors"
-              points={points}
-              format={cores}
-              series={[["cpu", "In use"]]}
-              limit={last?.cpuLimit}
-            />
-            <Chart
-              title="Memory"
-              points={points}
-              format={bytes}
-              series={[["memory", "Working set"]]}
-              limit={parseBytes(last?.stats.memoryLimit) || undefined}
-            />
-            <Chart
-              title="Network"
-              points={points}
-              format={perSecond}
-              series={[
-                ["received", "Received"],
-                ["sent", "Sent"],
-              ]}
-            />
-            <Chart
-              title="Disk"
-              points={points}
-              format={perSecond}
-              series={[
-                ["read", "Read"],
-                ["write", "Written"],
-              ]}
-            />
+            {charts.map(([title, format, series, limit]) => (
+              <Chart
+                key={title}
+                title={title}
+                caption={title + ", the last values"}
+                words={latest(points, series, format)}
+                points={points}
+                rows={points.slice(-5)}
+                series={series}
+                format={format}
+                limit={limit}
+              />
+            ))}
           </SimpleGrid>
         )
       }
     </Loaded>
-  );
-}
-
-const shades = ["sea.7", "orange.7"];
-
-function Chart({
-  title,
-  points,
-  series,
-  format,
-  limit,
-}: {
-  title: string;
-  points: Point[];
-  series: [keyof Point & string, string][];
-  format: (n: number) => string;
-  limit?: number;
-}) {
-  const now = points.at(-1)!;
-  return (
-    <Panel title={title}>
-      <Text size="sm" mb="xs">
-        {series.map(([k, label]) => `${label}: ${format(now[k] as number)}`).join(", ")}
-        {limit ? `, limit ${format(limit)}` : ""}
-      </Text>
-      <div aria-hidden>
-        <AreaChart
-          h={180}
-          data={points}
-          dataKey="time"
-          series={series.map(([name, label], n) => ({ name, label, color: shades[n]! }))}
-          curveType="linear"
-          withDots={false}
-          valueFormatter={format}
-          yAxisProps={{ width: 80 }}
-          referenceLines={
-            limit && now && (now[series[0]![0]] as number) > limit / 4
-              ? [{ y: limit, label: "limit", color: "red.7" }]
-              : undefined
-          }
-          areaChartProps={{ throttleDelay: 50 }}
-          areaProps={{ isAnimationActive: false }}
-        />
-      </div>
-      <VisuallyHidden>
-        <Table>
-          <Table.Caption>{title}, the last values</Table.Caption>
-          <Table.Tbody>
-            {points.slice(-5).map((p) => (
-              <Table.Tr key={p.at}>
-                <Table.Th>{p.time}</Table.Th>
-                {series.map(([k]) => (
-                  <Table.Td key={k}>{format(p[k] as number)}</Table.Td>
-                ))}
-              </Table.Tr>
-            ))}
-          </Table.Tbody>
-        </Table>
-      </VisuallyHidden>
-    </Panel>
   );
 }

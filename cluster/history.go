@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
+	"skerry.dev/skerry/cluster/history"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+)
+
+// siteHistory is the part of the server that keeps what the site uses, and shows it.
+type siteHistory struct {
+	kept *history.History
+	hub  *tier.Hub
+	up   func() *tier.Up // nil: there is no link to a root
+}
+
+// Run lives until ctx ends. Beside the role's lives it keeps the site's history: while the store takes no writes, too, because
+// then somebody will want to see it.
+func (h *siteHistory) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		reader := useReader{of: h}
+		h.kept.Run(ctx, reader.read)
+	}()
+	err := h.hub.Run(ctx)
+	cancel()
+	<-done
+	return err
+}
+
+// History shows what the site used, and each of its workers if that is asked for.
+func (h *siteHistory) History(ctx context.Context, query view.HistoryQuery) (view.History, error) {
+	list, err := tier.View(ctx, h.hub.Role, func(c *core.Core) ([]view.WorkerView, error) { return c.Workers(), nil })
+	if err != nil {
+		return view.History{}, err
+	}
+	now := time.Now()
+	out := view.History{StepMinutes: int(query.Step / time.Minute), Series: []view.HistorySeries{}}
+	show := func(name string, capacity spec.Resources) {
+		out.Series = append(out.Series, view.HistorySeries{Worker: skerry.WorkerName(name), Capacity: capacity,
+			Points: h.kept.Show(name, now, query.Span, query.Step)})
+	}
+	if query.Worker == "" {
+		var all spec.Resources
+		for _, w := range list {
+			all = all.Add(capacityOf(&w))
+		}
+		show("", all)
+		out.Left = h.kept.Left()
+	}
+	for _, w := range list {
+		if name := string(w.Name); query.Workers && h.kept.Has(name) || name == query.Worker {
+			show(name, capacityOf(&w))
+		}
+	}
+	if len(out.Series) == 0 {
+		return out, skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", query.Worker).WithHint("`skerry get workers` lists them")
+	}
+	return out, nil
+}
+
+// capacityOf is what a worker has, nothing if it has not said.
+func capacityOf(w *view.WorkerView) spec.Resources {
+	if w.Facts == nil {
+		return spec.Resources{}
+	}
+	return w.Facts.Capacity
+}
+
+// useReader reads what the site's workers use. restarts is what it read of each instance before; nil: nothing yet.
+type useReader struct {
+	of       *siteHistory
+	restarts map[skerry.InstanceID]int
+}
+
+func (u *useReader) read(ctx context.Context) (map[string]history.Reading, error) {
+	list, err := tier.View(ctx, u.of.hub.Role, func(c *core.Core) ([]core.WorkerUse, error) { return c.Use(), nil })
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]history.Reading{}
+	restarts := map[skerry.InstanceID]int{}
+	for _, w := range list {
+		r := history.Reading{CPU: w.Used.CPU, Memory: w.Used.Memory, Storage: w.Used.Storage, Instances: w.Running,
+			RTT: childRTT(u.of.hub, w.Name)}
+		for id, n := range w.Restarts {
+			if restarts[id] = n; u.restarts != nil {
+				r.Restarts += max(n-u.restarts[id], 0)
+			}
+		}
+		out[w.Name] = r
+	}
+	u.restarts = restarts
+	if up := u.of.up(); up != nil {
+		out[""] = history.Reading{RTT: up.RTT()}
+	}
+	return out, nil
+}
+
+// childRTT is the last round trip that a worker measured to here; 0: it is not known. Nothing is sent for it.
+func childRTT(hub *tier.Hub, name string) time.Duration {
+	if down := hub.Down(); down != nil {
+		if p := down.Peer(name); p != nil {
+			return p.RTT()
+		}
+	}
+	return 0
+}

@@ -1,0 +1,147 @@
+import { Group, SegmentedControl, SimpleGrid, Stack, Text } from "@mantine/core";
+import { useState } from "react";
+import type { History, HistoryPoint } from "../api/types";
+import { bytes, cores, count, parseBytes, parseCPU } from "../format";
+import { useGet } from "../state/query";
+import { Empty, Loaded, Panel } from "./basics";
+import { Chart, type Sample } from "./chart";
+
+export interface Past extends Sample {
+  cpu?: number;
+  memory?: number;
+  storage?: number;
+  instances?: number;
+  restarts?: number;
+  rtt?: number;
+  workers?: number;
+}
+
+/** past gives a slot for each step from the first point to the last; one of which nothing is known has no values. */
+export function past(points: HistoryPoint[], stepMinutes: number): Past[] {
+  const step = stepMinutes * 60_000;
+  const out: Past[] = [];
+  for (const p of points) {
+    const at = Date.parse(p.at);
+    for (let gap = (out.at(-1)?.at ?? at) + step; gap < at; gap += step) out.push({ at: gap, time: hour(gap) });
+    out.push({
+      at,
+      time: hour(at),
+      cpu: parseCPU(p.cpu as string | number),
+      memory: parseBytes(p.memory as string | number),
+      storage: parseBytes(p.storage as string | number),
+      instances: p.instances,
+      restarts: p.restarts ?? 0,
+      rtt: p.rttMs,
+      workers: p.workers,
+    });
+  }
+  return out;
+}
+
+const hour = (at: number) => new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+
+/** about tells what somebody would read off a drawing: now, the most with its time, and for how long nothing is known. */
+export function about(points: Past[], key: keyof Past, format: (n: number) => string, least = false): string {
+  const known = points.filter((p) => p[key] !== undefined);
+  const last = known.at(-1);
+  if (!last) return "Not known";
+  const value = (p: Past) => p[key] as number;
+  const far = known.reduce((a, b) => ((least ? value(b) < value(a) : value(b) > value(a)) ? b : a));
+  return `Last: ${format(value(last))}, ${least ? "fewest" : "most"}: ${format(value(far))} at ${far.time}`;
+}
+
+const spans = [
+  { label: "6 hours", value: "6" },
+  { label: "24 hours", value: "24" },
+];
+
+/** HistoryOf draws what a worker, or the whole site without a worker, used in the last day. The site keeps a point a minute. */
+export default function HistoryOf({ worker }: { worker?: string }) {
+  const [hours, setHours] = useState("24");
+  const path = worker ? `/v1/workers/${encodeURIComponent(worker)}/history` : "/v1/history";
+  const q = useGet<History>(path, 60, { hours, step: hours === "24" ? "10" : "2" });
+  return (
+    <Stack>
+      <Group justify="space-between">
+        <Text size="sm" c="dimmed">
+          What {worker ? "the whole machine" : "the site's machines together"} used. The site keeps one day of it.
+        </Text>
+        <SegmentedControl data={spans} value={hours} onChange={setHours} aria-label="How far back" />
+      </Group>
+      <Loaded of={q}>
+        {(h) => {
+          const s = h.series?.[0];
+          const points = past(s?.points ?? [], h.stepMinutes);
+          if (!s || points.length === 0)
+            return (
+              <Panel>
+                <Empty>
+                  {worker
+                    ? "Nothing is known of it yet: the first point comes with its first minute, and a site keeps those of 64 workers."
+                    : "Nothing is known yet: the first point comes within a minute."}
+                </Empty>
+              </Panel>
+            );
+          const restarts = points.reduce((n, p) => n + (p.restarts ?? 0), 0);
+          const gaps = points.filter((p) => p.cpu === undefined).length;
+          const all: [string, keyof Past & string, string, (n: number) => string, number?][] = [
+            ["Processors", "cpu", "In use", cores, parseCPU(s.capacity.cpu as string) || undefined],
+            ["Memory", "memory", "In use", bytes, parseBytes(s.capacity.memory as string) || undefined],
+            ["Disk", "storage", "In use", bytes],
+            [
+              "Round trip " + (worker ? "to its site" : "to the root"),
+              "rtt",
+              "Round trip",
+              (n) => n.toFixed(1) + " ms",
+            ],
+            ["Instances", "instances", "Running", (n) => Math.round(n).toLocaleString()],
+            ["Restarts", "restarts", "Restarts", (n) => Math.round(n).toLocaleString()],
+          ];
+          return (
+            <>
+              {gaps > 0 && (
+                <Text size="sm" role="status">
+                  Of {count(gaps * h.stepMinutes, "minute")} nothing is known: {worker ? "it" : "the site"} was not
+                  there to be asked.
+                </Text>
+              )}
+              <SimpleGrid cols={{ base: 1, lg: 2 }}>
+                {all
+                  .filter(([, key]) => key !== "rtt" || points.some((p) => p.rtt !== undefined))
+                  .map(([title, key, label, format, limit]) => (
+                    <Chart
+                      key={key}
+                      title={title}
+                      caption={`${title}, hour by hour`}
+                      words={
+                        key === "restarts"
+                          ? `${count(restarts, "restart")} of instances in all`
+                          : about(points, key, format, key === "instances")
+                      }
+                      points={points}
+                      rows={hourly(points, h.stepMinutes)}
+                      series={[[key, label]]}
+                      format={format}
+                      limit={limit}
+                    />
+                  ))}
+              </SimpleGrid>
+              {h.left ? (
+                <Text size="sm" c="dimmed">
+                  {count(h.left, "worker has", "workers have")} no history of {h.left === 1 ? "its" : "their"} own; the
+                  sums have {h.left === 1 ? "it" : "them"}.
+                </Text>
+              ) : null}
+            </>
+          );
+        }}
+      </Loaded>
+    </Stack>
+  );
+}
+
+/** hourly picks the point of each hour, and the last. */
+function hourly(points: Past[], stepMinutes: number): Past[] {
+  const each = Math.max(1, Math.round(60 / stepMinutes));
+  return points.filter((_, n) => (points.length - 1 - n) % each === 0);
+}
