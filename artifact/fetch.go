@@ -165,6 +165,11 @@ func (s *Store) fetchBlob(ctx context.Context, r imageref.Ref, desc ocispec.Desc
 	if s.depot.own(r) && s.Has(r, desc.Digest) {
 		sources = behind(s, r, sources)
 	}
+	return s.fetchFrom(ctx, r, desc, sources, progress)
+}
+
+// fetchFrom is fetchBlob with all sources that there are.
+func (s *Store) fetchFrom(ctx context.Context, r imageref.Ref, desc ocispec.Descriptor, sources []*Source, progress func(int64)) error {
 	s.proofs.serve(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
 	for {
 		f, err := s.join(r, desc, sources)
