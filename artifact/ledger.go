@@ -149,23 +149,23 @@ type Completion struct {
 
 // Complete fetches what a ledger's names lead to and is not on this disk, the newest image first. An image that cannot be had does not
 // keep others from coming. What was whole before is not looked at again. Without a ledger it does nothing.
-func Complete(ctx context.Context, s *Store, c Completion) {
-	if s.depot == nil || s.depot.ledger == nil {
+func Complete(ctx context.Context, store *Store, how Completion) {
+	if store.depot == nil || store.depot.ledger == nil {
 		return
 	}
 	added := map[repoImage]name{}
-	s.mu.Lock()
-	if c.Most > 0 {
-		c.used = s.Cache.totalLocked() - s.Cache.sumLocked().bytes
+	store.mu.Lock()
+	if how.Most > 0 {
+		how.used = store.Cache.totalLocked() - store.Cache.sumLocked().bytes
 	}
-	for k, n := range s.names {
-		if i := (repoImage{repoOf(k), n.Digest}); s.depot.names(k, n) && !s.depot.complete[i] {
+	for k, n := range store.names {
+		if i := (repoImage{repoOf(k), n.Digest}); store.depot.names(k, n) && !store.depot.complete[i] {
 			if have, twice := added[i]; !twice || n.Added.After(have.Added) {
 				added[i] = n
 			}
 		}
 	}
-	s.mu.Unlock()
+	store.mu.Unlock()
 	wanted := map[digest.Digest][]imageref.Ref{} // some repositories may have the same image, and each needs a proof of it
 	newest := map[digest.Digest]name{}
 	for i, n := range added {
@@ -180,54 +180,55 @@ func Complete(ctx context.Context, s *Store, c Completion) {
 	for _, sum := range order {
 		var errs []error
 		for _, repo := range wanted[sum] {
-			err := c.image(ctx, s, repo, sum)
+			err := how.image(ctx, store, repo, sum)
 			if err == nil {
-				s.mu.Lock()
-				s.depot.complete[repoImage{repo, sum}] = true
-				s.mu.Unlock()
+				store.mu.Lock()
+				store.depot.complete[repoImage{repo, sum}] = true
+				store.mu.Unlock()
 			}
 			errs = append(errs, err)
 		}
-		if ctx.Err() != nil || c.Each != nil && !c.Each(sum, errors.Join(errs...)) {
+		if ctx.Err() != nil || how.Each != nil && !how.Each(sum, errors.Join(errs...)) {
 			return
 		}
 	}
 }
 
 // image has all of an image on the disk, as far as anybody has it.
-func (c *Completion) image(ctx context.Context, s *Store, repo imageref.Ref, sum digest.Digest) error {
-	defer s.pin(sum)()
-	m, err := s.readManifest(sum)
+func (c *Completion) image(ctx context.Context, store *Store, repo imageref.Ref, sum digest.Digest) error {
+	defer store.pin(sum)()
+	manifest, err := store.readManifest(sum)
 	if errors.Is(err, ErrNotFound) {
-		if m, err = s.depot.source.manifest(ctx, repo, sum.String()); err == nil {
-			err = c.fits(s, int64(len(m.raw)))
+		if manifest, err = store.depot.source.manifest(ctx, repo, sum.String()); err == nil {
+			err = c.fits(store, int64(len(manifest.raw)))
 		}
 		if err == nil {
-			_, err = s.putBlob(m.raw, sum)
-			c.used += slots(int64(len(m.raw)))
+			_, err = store.putBlob(manifest.raw, sum)
+			c.used += slots(int64(len(manifest.raw)))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("manifest %s of %s: %w", sum, repo.Familiar(), err)
 	}
-	for _, child := range m.children() {
-		switch size, here := s.hasBlob(child.Digest); {
-		case m.index != nil:
-			if err := c.image(ctx, s, repo, child.Digest); err != nil && !(errors.Is(err, ErrNotFound) && !s.named(repo, child.Digest)) {
-				return err // but for a part that was never pushed
+	for _, child := range manifest.children() {
+		switch size, here := store.hasBlob(child.Digest); {
+		case manifest.index != nil:
+			err := c.image(ctx, store, repo, child.Digest)
+			if err != nil && !(errors.Is(err, ErrNotFound) && !store.named(repo, child.Digest)) { // one that was never pushed
+				return err
 			}
-		case elsewhere(child) && !s.proofs.has(repo, child.Digest):
+		case elsewhere(child) && !store.proofs.has(repo, child.Digest):
 		case here && size == child.Size:
-			if !s.proofs.has(repo, child.Digest) {
-				if err := s.proofs.note(repo, child.Digest); err != nil {
+			if !store.proofs.has(repo, child.Digest) {
+				if err := store.proofs.note(repo, child.Digest); err != nil {
 					return err
 				}
 			}
 		default:
-			if err := c.fits(s, child.Size); err != nil {
+			if err := c.fits(store, child.Size); err != nil {
 				return fmt.Errorf("%s: %w", repo.Familiar(), err)
 			}
-			if err := s.fetchFrom(ctx, repo, child, []*Source{s.depot.source}, nil); err != nil {
+			if err := fetchFrom(ctx, store, repo, child, []*Source{store.depot.source}, nil); err != nil {
 				return fmt.Errorf("%s: %w", repo.Familiar(), err)
 			}
 			c.used += slots(child.Size)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPushToADepotThatIsAway: a client of ours sends a blob once to a registry that has itself tried to reach its depot, and shows why it is
-// refused. A registry that is in need for another reason is asked again.
+// TestPushToADepotThatIsAway: a client of ours sends a blob once to a registry that has itself tried to reach its depot, and shows why it
+// is refused. A registry that is in need for another reason is asked again.
 func TestPushToADepotThatIsAway(t *testing.T) {
 	d := newShelf()
 	reg := d.again(t)
@@ -27,7 +27,8 @@ func TestPushToADepotThatIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = depotRegistry + "/team/app:1"
-	if _, err := mine.Build(t.Context(), BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}); err != nil {
+	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
+	if _, err := mine.Build(t.Context(), opt); err != nil {
 		t.Fatal(err)
 	}
 	var asked atomic.Int32

@@ -238,7 +238,8 @@ func (a *app) pushTelling(cmd *cobra.Command, out io.Writer, st *artifact.Store,
 		return fmt.Errorf("push %s: %w", shortName(to), err)
 	}
 	if have, of, ok := strings.Cut(copies, "/"); ok && have != of {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s machines that stand by have the image so far; `skerry get images -o wide` shows when the others do\n", have, of)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s machines that stand by have the image so far; "+
+			"`skerry get images -o wide` shows when the others do\n", have, of)
 	}
 	fmt.Fprintf(out, "%s@%s\n", shortName(to), d)
 	return nil

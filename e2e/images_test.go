@@ -84,34 +84,37 @@ func TestImagesOfASuccessor(t *testing.T) {
 	p := newProcesses(t, "w1")
 	candidate := func(n int, more ...string) *role {
 		at := fmt.Sprintf("127.0.11.%d", n)
-		return &role{name: "cluster", args: append([]string{"cluster", "--standalone", "--data", p.data(fmt.Sprint("seat", n)), "--link", at + ":7444", "--api", at + ":7481",
-			"--relay", "", "--admission", p.admission()}, more...)}
+		return &role{name: "cluster", args: append([]string{"cluster", "--standalone", "--data", p.data(fmt.Sprint("site", n)),
+			"--link", at + ":7444", "--api", at + ":7481", "--relay", "", "--admission", p.admission()}, more...)}
 	}
 	first := p.keep(candidate(1, "--name", "harbour"))
 	const firstAPI, secondAPI = "https://127.0.11.1:7481", "https://127.0.11.2:7481"
-	p.keep(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("w1"), "--cluster", "127.0.11.1:7444", "--join",
-		joinToken(t, firstAPI, p.data("seat1"), wire.TierWorker), "--run-dir", p.data("run"), "--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", "", "--ingress=false"}})
-	site := login(t, firstAPI, p.data("seat1"))
+	token := joinToken(t, firstAPI, p.data("site1"), wire.TierWorker)
+	p.keep(&role{name: "worker", args: []string{"worker", "--name", "w1", "--data", p.data("w1"), "--cluster", "127.0.11.1:7444",
+		"--join", token, "--run-dir", p.data("run"), "--cgroup-parent", p.cgroup(), "--address", "127.0.0.1", "--http", "", "--ingress=false"}})
+	site := login(t, firstAPI, p.data("site1"))
 	pushProgram(t, site, p.dir, "test/catalog:1", "skerry.dev/skerry/examples/shop/catalog")
-	p.keep(candidate(2, "--succeed", "127.0.11.1:7444", "--name", "second", "--join", joinToken(t, firstAPI, p.data("seat1"), wire.TierSuccessor)))
+	token = joinToken(t, firstAPI, p.data("site1"), wire.TierSuccessor)
+	p.keep(candidate(2, "--succeed", "127.0.11.1:7444", "--name", "second", "--join", token))
 	await(t, "the successor has everything of the store", func() bool {
-		st := candidateOf(p.program, p.data("seat1"))
+		st := candidateOf(p.program, p.data("site1"))
 		return st != nil && len(st.Voters) == 1 && len(st.Successors) == 1 && st.Successors[0].State == "heir"
 	})
 	awaitCopies(t, site, 1, 1)
 	pushFile(t, site, p.data("twin"), "test/twin:1", filepath.Join(p.dir, "program")) // the same blobs, in another repository
 	pushFile(t, site, p.data("more"), "test/since:1", longer(t, p.dir))
 	awaitCopies(t, site, 3, 1)
-	for seat, want := range map[string]string{"seat1": "second", "seat2": "2 copied from the leader"} {
-		if out, err := exec.Command(p.program, "cluster", "status", "--data", p.data(seat)).Output(); err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("status of %s: got %v\n%s\nwant %q in it", seat, err, out, want)
+	for dir, want := range map[string]string{"site1": "second", "site2": "2 copied from the leader"} {
+		out, err := exec.Command(p.program, "cluster", "status", "--data", p.data(dir)).Output()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("status of %s: got %v\n%s\nwant %q in it", dir, err, out, want)
 		}
 	}
 	admin := p.data("admin")
-	keepPassword(t, p.data("seat1"), admin)
+	keepPassword(t, p.data("site1"), admin)
 
 	first.kill()
-	if err := os.RemoveAll(p.data("seat1")); err != nil {
+	if err := os.RemoveAll(p.data("site1")); err != nil {
 		t.Fatal(err)
 	}
 	second := login(t, secondAPI, admin)
@@ -136,7 +139,8 @@ func TestImagesOverEtcd(t *testing.T) {
 	for n := range 2 {
 		at := fmt.Sprintf("127.0.8.%d", n+1)
 		servers = append(servers, "https://"+at+":7480")
-		roots = append(roots, &role{name: "root", args: []string{"root", "--data", p.data(fmt.Sprint("root", n)), "--store", "etcd://" + hosts + "/images", "--link", at + ":7443", "--api", at + ":7480"}})
+		roots = append(roots, &role{name: "root", args: []string{"root", "--data", p.data(fmt.Sprint("root", n)),
+			"--store", "etcd://" + hosts + "/images", "--link", at + ":7443", "--api", at + ":7480"}})
 	}
 	admin := p.data("admin")
 	p.keep(roots[0])

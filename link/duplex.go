@@ -21,7 +21,7 @@ type Duplex struct {
 }
 
 // NewDuplex serves h to the other end. dialed says which of both this is. Close ends it, and the connection.
-func NewDuplex(conn net.Conn, dialed bool, keepAlive time.Duration, h http.Handler) (*Duplex, error) {
+func NewDuplex(conn net.Conn, dialed bool, keepAlive time.Duration, serves http.Handler) (*Duplex, error) {
 	begin := yamux.Server
 	if dialed {
 		begin = yamux.Client
@@ -30,18 +30,18 @@ func NewDuplex(conn net.Conn, dialed bool, keepAlive time.Duration, h http.Handl
 	if err != nil {
 		return nil, err
 	}
-	d := &Duplex{sess: sess, served: make(chan struct{}), srv: &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second,
+	both := &Duplex{sess: sess, served: make(chan struct{}), srv: &http.Server{Handler: serves, ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}}
-	d.Transport = &http.Transport{
+	both.Transport = &http.Transport{
 		DialContext:         func(context.Context, string, string) (net.Conn, error) { return sess.Open() },
 		MaxIdleConnsPerHost: 2, IdleConnTimeout: 20 * time.Second, ResponseHeaderTimeout: time.Minute, DisableCompression: true,
 	}
 	go func() {
-		defer close(d.served)
-		d.srv.Serve(sess)
+		defer close(both.served)
+		both.srv.Serve(sess)
 		sess.Close()
 	}()
-	return d, nil
+	return both, nil
 }
 
 // Done is closed when the connection has ended.

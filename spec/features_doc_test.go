@@ -13,7 +13,10 @@ import (
 // TestFeaturesAreDocumented: who builds an agent, and who wonders what works, finds each feature that came after the first agents, and none
 // that there is not.
 func TestFeaturesAreDocumented(t *testing.T) {
-	for page, begins := range map[string]string{"../docs/EXTERNAL-AGENTS.md": "| `features` | fields of manifests", "../docs/FEATURES.md": "- **Fields that older agents lack.**"} {
+	for page, begins := range map[string]string{
+		"../docs/EXTERNAL-AGENTS.md": "| `features` | fields of manifests",
+		"../docs/FEATURES.md":        "- **Fields that older agents lack.**",
+	} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

@@ -308,7 +308,7 @@ type ImageView struct {
 	Added     time.Time    `json:"added,omitzero"`
 	LastUsed  time.Time    `json:"lastUsed,omitzero" doc:"When it was last pushed or pulled by this name."`
 	// Copies is nil where no process stands by.
-	Copies *ImageCopies `json:"copies,omitempty" doc:"Copies at the processes that stand by for this one. Absent where none does, or where a bucket has the images."`
+	Copies *ImageCopies `json:"copies,omitempty" doc:"Copies at processes that stand by. Absent without these, and with a bucket."`
 	ImageUse
 }
 

@@ -59,13 +59,13 @@ func Damage(err error, dir string) error {
 }
 
 // openImages opens the image store below the data directory.
-func openImages(ctx context.Context, c *node.Common, role *leading, i ImageConfig, hasParent bool) (*tier.Images, error) {
-	opt := artifact.Options{MaxCache: int64(cmp.Or(i.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: c.ImageDamaged,
-		Depot: role.fence(i.ImageDepot)}
+func openImages(ctx context.Context, common *node.Common, role *leading, own ImageConfig, hasParent bool) (*tier.Images, error) {
+	opt := artifact.Options{MaxCache: int64(cmp.Or(own.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: common.ImageDamaged,
+		Depot: role.fence(own.ImageDepot)}
 	var standbys *tier.Standbys
 	switch {
 	case !role.mayChange():
-	case i.ImageDepot == nil:
+	case own.ImageDepot == nil:
 		life, err := tier.OpenLife(ctx, role.Store)
 		if err != nil {
 			return nil, err
@@ -74,10 +74,10 @@ func openImages(ctx context.Context, c *node.Common, role *leading, i ImageConfi
 		opt.Ledger = &artifact.Ledger{Names: tier.ImageNames{Store: role.Store}, Life: string(life.Incarnation), Others: standbys}
 	default:
 		if err := tier.ForgetImageNames(ctx, role.Store); err != nil {
-			c.Log.Warn("names of images are still in the store: without the bucket they would count again", "err", err)
+			common.Log.Warn("names of images are still in the store: without the bucket they would count again", "err", err)
 		}
 	}
-	st, err := artifact.Open(filepath.Join(c.Dir, imageDir), opt)
+	st, err := artifact.Open(filepath.Join(common.Dir, imageDir), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func openImages(ctx context.Context, c *node.Common, role *leading, i ImageConfi
 		defer cancel()
 		_ = artifact.LoadDepot(ctx, st)
 	}
-	images := tier.NewImages(st, i.ImageLimits, hasParent, i.Registry)
+	images := tier.NewImages(st, own.ImageLimits, hasParent, own.Registry)
 	if standbys != nil {
 		images.StandBy(standbys)
 	}

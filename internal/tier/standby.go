@@ -216,27 +216,27 @@ func (l *leaderLink) RoundTrip(r *http.Request) (*http.Response, error) {
 // session copies over one connection.
 func (s *Standby) session(ctx context.Context, conn net.Conn, life skerry.Incarnation, leader *leaderLink, images *artifact.Store,
 	whole map[digest.Digest]bool, changes chan struct{}) error {
-	d, err := link.NewDuplex(conn, true, standbyKeepAlive, artifact.Held(images))
+	both, err := link.NewDuplex(conn, true, standbyKeepAlive, artifact.Held(images))
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	defer d.Close()
-	leader.set(d.Transport)
+	defer both.Close()
+	leader.set(both.Transport)
 	defer leader.set(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { d.Close() })
+	stop := context.AfterFunc(ctx, func() { both.Close() })
 	defer stop()
 	go func() {
 		select {
-		case <-d.Done():
+		case <-both.Done():
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	anew := true
 	for {
-		again, missing, err := s.round(ctx, d, images, whole, anew, changes)
+		again, missing, err := s.round(ctx, both, images, whole, anew, changes)
 		if err != nil {
 			return err
 		}
@@ -261,11 +261,11 @@ func (s *Standby) session(ctx context.Context, conn net.Conn, life skerry.Incarn
 
 // round takes the names over and fetches what they lead to, until that is here or names have changed again. The leader is told of each
 // image when it is here, and in the end of all that is not.
-func (s *Standby) round(ctx context.Context, d *link.Duplex, images *artifact.Store, whole map[digest.Digest]bool, anew bool,
+func (s *Standby) round(ctx context.Context, both *link.Duplex, images *artifact.Store, whole map[digest.Digest]bool, anew bool,
 	changes chan struct{}) (again bool, missing int, err error) {
 	if err := artifact.ReloadLedger(ctx, images); err != nil {
 		s.change(func(v *view.ImageStandby) { v.Connected, v.Missing, v.Why = true, 1, err.Error() })
-		return false, 1, s.tell(ctx, d, have{Missing: 1, Why: err.Error()})
+		return false, 1, s.tell(ctx, both, have{Missing: 1, Why: err.Error()})
 	}
 	wanted := artifact.LedgerImages(images)
 	report := have{Anew: anew}
@@ -285,7 +285,7 @@ func (s *Standby) round(ctx context.Context, d *link.Duplex, images *artifact.St
 		s.change(func(v *view.ImageStandby) {
 			v.Connected, v.Images, v.Missing, v.Why, v.Heard = true, len(whole), h.Missing, why, time.Now()
 		})
-		return s.tell(ctx, d, h)
+		return s.tell(ctx, both, h)
 	}
 	if err := told(report); err != nil {
 		return false, 0, err
@@ -311,10 +311,10 @@ func (s *Standby) round(ctx context.Context, d *link.Duplex, images *artifact.St
 	return again, missing, errors.Join(err, ctx.Err())
 }
 
-func (s *Standby) tell(ctx context.Context, d *link.Duplex, h have) error {
+func (s *Standby) tell(ctx context.Context, both *link.Duplex, told have) error {
 	ctx, cancel := context.WithTimeout(ctx, standbyAnswer)
 	defer cancel()
-	raw, err := json.Marshal(h)
+	raw, err := json.Marshal(told)
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (s *Standby) tell(ctx context.Context, d *link.Duplex, h have) error {
 	if err != nil {
 		return err
 	}
-	res, err := d.Transport.RoundTrip(r)
+	res, err := both.Transport.RoundTrip(r)
 	if err != nil {
 		return err
 	}

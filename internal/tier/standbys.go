@@ -46,27 +46,27 @@ type have struct {
 	Why     string `json:"why,omitempty"`
 }
 
-func parseHave(from io.Reader) (h have, err error) {
+func parseHave(from io.Reader) (told have, err error) {
 	raw, err := io.ReadAll(io.LimitReader(from, maxHave+1))
 	if err == nil && len(raw) > maxHave {
 		err = fmt.Errorf("it has more than %d bytes", maxHave)
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &h)
+		err = json.Unmarshal(raw, &told)
 	}
-	for _, d := range slices.Concat(h.Whole, h.Gone) {
+	for _, d := range slices.Concat(told.Whole, told.Gone) {
 		if err == nil {
 			_, err = imageref.ParseDigest(d.String())
 		}
 	}
-	if err == nil && h.Missing < 0 {
-		err = fmt.Errorf("%d images are missing", h.Missing)
+	if err == nil && told.Missing < 0 {
+		err = fmt.Errorf("%d images are missing", told.Missing)
 	}
 	if err != nil {
 		return have{}, fmt.Errorf("report of a standby: %w", err)
 	}
-	h.Why = strings.ToValidUTF8(h.Why[:min(len(h.Why), 500)], "")
-	return h, nil
+	told.Why = strings.ToValidUTF8(told.Why[:min(len(told.Why), 500)], "")
+	return told, nil
 }
 
 // Standbys are the processes that stand by for a role, as far as its images are concerned, as the one that leads knows them. It carries
@@ -104,8 +104,8 @@ func (s *Standbys) signalLocked() {
 // Serve gives a standby what it asks for until the connection ends. admit is asked before each answer.
 func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit func() error) error {
 	held := artifact.Held(s.Images)
-	b := &standby{whole: map[digest.Digest]bool{}, heard: time.Now()}
-	d, err := link.NewDuplex(conn, false, standbyKeepAlive, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	known := &standby{whole: map[digest.Digest]bool{}, heard: time.Now()}
+	both, err := link.NewDuplex(conn, false, standbyKeepAlive, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := admit(); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			conn.Close()
@@ -120,12 +120,12 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		s.hear(b, told)
+		s.hear(known, told)
 	}))
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer both.Close()
 	s.mu.Lock()
 	old := s.list[name]
 	if old == nil && len(s.list) >= maxStandbys {
@@ -136,8 +136,8 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	if old != nil {
 		before = old.link
 	}
-	b.link = d
-	s.list[name] = b
+	known.link = both
+	s.list[name] = known
 	s.signalLocked()
 	s.mu.Unlock()
 	if before != nil {
@@ -148,11 +148,11 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	default:
 	}
 	select {
-	case <-d.Done():
+	case <-both.Done():
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	b.link, b.inStep, b.heard = nil, false, time.Now()
+	known.link, known.inStep, known.heard = nil, false, time.Now()
 	s.signalLocked()
 	s.mu.Unlock()
 	return nil
@@ -199,25 +199,25 @@ func (s *Standbys) Wait(ctx context.Context, image digest.Digest) view.ImageCopi
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		c, changed, waits := s.copiesLocked(image), s.changed, false
+		copies, changed, waits := s.copiesLocked(image), s.changed, false
 		for _, b := range s.list {
 			waits = waits || b.inStep && !b.whole[image]
 		}
 		s.mu.Unlock()
 		if !waits {
-			return c
+			return copies
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return c
+			return copies
 		case <-timer.C:
 			s.mu.Lock()
 			for _, b := range s.list {
 				b.inStep = b.inStep && b.whole[image]
 			}
 			s.mu.Unlock()
-			return c
+			return copies
 		}
 	}
 }
@@ -255,8 +255,8 @@ func (s *Standbys) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	var links []*link.Duplex
 	for _, name := range slices.Sorted(maps.Keys(s.list)) {
-		if d := s.list[name].link; d != nil {
-			links = append(links, d)
+		if to := s.list[name].link; to != nil {
+			links = append(links, to)
 		}
 	}
 	none := len(s.list) == 0
@@ -266,8 +266,8 @@ func (s *Standbys) RoundTrip(r *http.Request) (*http.Response, error) {
 			Body: http.NoBody, Request: r}, nil
 	}
 	var last error = &artifact.DepotError{Depot: "the disks of this role's processes", Err: errAlone}
-	for n, d := range links {
-		res, err := d.Transport.RoundTrip(r)
+	for n, to := range links {
+		res, err := to.Transport.RoundTrip(r)
 		if err == nil && (res.StatusCode < http.StatusBadRequest || n == len(links)-1) {
 			return res, nil
 		}
