@@ -36,9 +36,9 @@ func BenchmarkLists(b *testing.B) {
 		step(ChildFrame{Name: site, Msg: &wire.Report{Kind: wire.ReportCluster, Payload: wire.New().Marshal(&report)}})
 	}
 	for n := range many {
-		app, err := spec.DecodeApplication(fmt.Appendf(nil, `{apiVersion: skerry/v1, kind: Application,
-			metadata: {namespace: acme, name: app-%04d},
-			spec: {services: [{name: a, image: "x:1", replicas: 3}, {name: b, image: "x:1"}]}}`, n))
+		app, err := spec.DecodeApplication(fmt.Appendf(nil, `{"apiVersion":"skerry/v1","kind":"Application",
+			"metadata":{"namespace":"acme","name":"app-%04d"},
+			"spec":{"services":[{"name":"a","image":"x:1","replicas":3},{"name":"b","image":"x:1"}]}}`, n))
 		if err != nil {
 			b.Fatal(err)
 		}
