@@ -510,7 +510,7 @@ func TestStandbyIsRevoked(t *testing.T) {
 	}
 	revoked.Store(true)
 	if status, err := ask(); status == http.StatusOK {
-		t.Errorf("manifest for one that was revoked: got status %d, %v, want a refusal", status, err)
+		t.Fatalf("manifest for one that was revoked: got status %d, %v, want a refusal", status, err)
 	}
 	if err := <-served; err != nil {
 		t.Errorf("its connection: got %v, want it closed", err)
