@@ -25,6 +25,8 @@ type Backend interface {
 	// digests on the way.
 	Do(ctx context.Context, msg any) (any, error)
 
+	// Apps and the other lists but InstancePage are made whole for each page: of 1,000 applications of two services that takes a core some
+	// 10 ms of a processor, and of 1,000 sites 1 ms (root/core BenchmarkLists). Clients ask for pages of 1,000.
 	Apps(ctx context.Context) ([]view.AppView, error)
 	App(ctx context.Context, key skerry.AppKey) (view.AppView, error) // with its manifest
 	Instances(ctx context.Context) ([]wire.Instance, error)

@@ -74,6 +74,11 @@ func (h *Handler) collectImages(ctx context.Context, limits Limits, inUse map[di
 	h.Store.mu.Unlock()
 	if err == nil && len(names) > 0 && h.Store.depot != nil {
 		err = h.Store.depot.collected(ctx, names, blobs)
+		if err == nil && h.Store.depot.ledger != nil {
+			h.Store.mu.Lock()
+			defer h.Store.mu.Unlock()
+			err = h.removeLocked(blobs, &out)
+		}
 	}
 	return out, err
 }

@@ -63,18 +63,20 @@ type depot struct {
 	Depot
 	s      *Store
 	source *Source // of blobs, for the store's own ways of fetching them
+	ledger *Ledger // the depot has names alone; nil: it has blobs, too
 
 	sends chan struct{} // taken by who sends a blob
 
 	mostBlobs, mostNames int
 
 	// Guarded by Store.mu.
-	leader Leader // as this process has noted; zero: it has not
-	loaded bool
-	why    error // it is not
-	blobs  map[digest.Digest]depotBlob
-	doomed map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
-	left   map[digest.Digest]depotBlob     // blobs whose deletion failed: nobody knows whether they are there
+	leader   Leader // as this process has noted; zero: it has not
+	loaded   bool
+	why      error // it is not
+	blobs    map[digest.Digest]depotBlob
+	doomed   map[digest.Digest]chan struct{} // blobs that are being deleted there; closed when that is over
+	left     map[digest.Digest]depotBlob     // blobs whose deletion failed: nobody knows whether they are there
+	complete map[repoImage]bool              // of a ledger: images that are whole on this disk, as far as it was looked
 	// damaged were not what their digests say when they were read first.
 	damaged map[digest.Digest]bool
 	// doubts are names, by their keys, of which nobody knows what the depot says: a change failed, and may have been made. What they
@@ -185,7 +187,7 @@ func storedLocked(s *Store, sum digest.Digest) (int64, bool) {
 
 // keep has a blob of a repository in the depot, and on the disk at least until then.
 func (d *depot) keep(ctx context.Context, ref imageref.Ref, sum digest.Digest) error {
-	if !d.own(ref) {
+	if !d.own(ref) || d.ledger != nil {
 		return nil
 	}
 	store := d.s
@@ -284,6 +286,9 @@ func (d *depot) collected(ctx context.Context, names map[string]name, blobs []di
 
 // sweep deletes those of some blobs from the depot that nothing needs. It deletes nothing while something that it cannot read may need one.
 func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
+	if d.ledger != nil {
+		return nil
+	}
 	if err := d.leads(ctx); err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (e *DeposedError) Error() string {
 // depot it does nothing.
 func LeadDepot(ctx context.Context, store *Store, leader Leader) error {
 	kept := store.depot
-	if kept == nil {
+	if kept == nil || kept.ledger != nil { // the role's store sees to that
 		return nil
 	}
 	store.mu.Lock()

@@ -48,6 +48,9 @@ func LoadDepot(ctx context.Context, store *Store) error {
 }
 
 func (d *depot) load(ctx context.Context) error {
+	if d.ledger != nil {
+		return d.loadLedger(ctx)
+	}
 	store := d.s
 	blobs := map[digest.Digest]depotBlob{}
 	err := d.List(ctx, depotBlobs, func(object string, size int64, at time.Time) error {

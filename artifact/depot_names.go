@@ -38,6 +38,7 @@ func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
 		return err
 	}
 	out := depotName{name: n}
+	out.Life = ""
 	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
 	for desc := range d.s.under(repo, slices.Values([]digest.Digest{n.Digest})) {
 		if elsewhere(desc) {
@@ -109,6 +110,9 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 		return store.putName(ref, to)
 	}
 	to.Added = store.o.Now().UTC()
+	if kept.ledger != nil {
+		to.Life = kept.ledger.Life
+	}
 	if err = kept.putName(ctx, ref, to); err == nil {
 		err = store.putName(ref, to)
 	}

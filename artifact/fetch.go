@@ -165,9 +165,15 @@ func (s *Store) fetchBlob(ctx context.Context, r imageref.Ref, desc ocispec.Desc
 	if s.depot.own(r) && s.Has(r, desc.Digest) {
 		sources = behind(s, r, sources)
 	}
-	s.proofs.serve(ctx, r, desc.Digest, sources) // a registry's word may save the transfer
+	return fetchFrom(ctx, s, r, desc, sources, progress)
+}
+
+// fetchFrom is fetchBlob with all sources that there are.
+func fetchFrom(ctx context.Context, store *Store, repo imageref.Ref, desc ocispec.Descriptor, sources []*Source,
+	progress func(int64)) error {
+	store.proofs.serve(ctx, repo, desc.Digest, sources) // a registry'store word may save the transfer
 	for {
-		f, err := s.join(r, desc, sources)
+		f, err := store.join(repo, desc, sources)
 		if err != nil {
 			return err
 		}
@@ -178,8 +184,8 @@ func (s *Store) fetchBlob(ctx context.Context, r imageref.Ref, desc ocispec.Desc
 			return nil
 		}
 		err = f.wait(ctx, progress)
-		s.leave(f)
-		if errors.Is(err, context.Canceled) && ctx.Err() == nil && !s.isClosed() {
+		store.leave(f)
+		if errors.Is(err, context.Canceled) && ctx.Err() == nil && !store.isClosed() {
 			continue // joined one that its last waiter was just leaving
 		}
 		return err

@@ -53,6 +53,8 @@ type Handler struct {
 	Share func(ctx context.Context, namespace string) (Share, error)
 	// Delete, if set, decides about each deletion of a tag or an image, and carries it out with remove. A *InUseError refuses it.
 	Delete func(r *http.Request, what Deletion, remove func() error) error
+	// Copied, if set, waits for copies of an image that was pushed, and says how many there are, for the header CopiesHeader; "": nothing.
+	Copied func(ctx context.Context, image digest.Digest) string
 	// MaxBlob limits one uploaded blob; 0 means 10 GiB. MaxUploads limits uploads at a time; 0 means 64.
 	MaxBlob    int64
 	MaxUploads int
@@ -65,6 +67,9 @@ type Handler struct {
 
 	ahead map[digest.Digest]time.Time // images whose last use lies ahead, since Collect saw that; guarded by Store.mu
 }
+
+// CopiesHeader says of a push how many of the processes that stand by have the image: HAVE/OF.
+const CopiesHeader = "Skerry-Copies"
 
 // apiError is an answer in the protocol's form.
 type apiError struct {

@@ -381,6 +381,11 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, repo image
 	if h.Store.depot != nil {
 		_ = h.Store.Cache.makeRoom(0) // the depot has what goes
 	}
+	if h.Copied != nil {
+		if text := h.Copied(r.Context(), manifest.desc.Digest); text != "" {
+			w.Header().Set(CopiesHeader, text)
+		}
+	}
 	if subject := referrerOf(manifest).subject; subject != "" {
 		w.Header().Set("OCI-Subject", subject.String())
 	}

@@ -160,6 +160,7 @@ type Entry struct {
 	Added     time.Time     `json:"added"`
 	LastUsed  time.Time     `json:"lastUsed"`
 	Broken    string        `json:"broken,omitempty"` // why it cannot be used, if so
+	Pushed    bool          `json:"-"`                // by a client, to a registry that serves this store
 }
 
 // List gives every name, sorted.
@@ -167,7 +168,7 @@ func (s *Store) List() []Entry {
 	s.mu.Lock()
 	out := make([]Entry, 0, len(s.names))
 	for k, n := range s.names {
-		out = append(out, Entry{Ref: k, Digest: n.Digest, Added: n.Added, LastUsed: n.LastUsed})
+		out = append(out, Entry{Ref: k, Digest: n.Digest, Added: n.Added, LastUsed: n.LastUsed, Pushed: n.Pushed})
 	}
 	s.mu.Unlock()
 	for i := range out {

@@ -187,6 +187,7 @@ func (s *Store) ask(ctx context.Context, ref imageref.Ref, identifier string, so
 type Progress struct {
 	Blob        digest.Digest // the one that moved, or empty
 	Done, Total int64         // bytes of all blobs
+	Copies      string        // of a push: how many of the processes that stand by have it, HAVE/OF; empty: not known
 }
 
 // Pull brings an image for one platform into the store, complete and verified, and names it. progress may be nil; its

@@ -140,11 +140,17 @@ func (p *pusher) blob(ctx context.Context, desc ocispec.Descriptor) error {
 			return nil
 		}
 		p.done = before
-		if !p.to.retry(err) {
+		if !p.to.retry(err) || p.to.gaveUp(err) {
 			return err
 		}
 	}
 	return err
+}
+
+// gaveUp reports whether a registry of ours says that it cannot reach where its images are kept: it has tried several times itself.
+func (s *Source) gaveUp(err error) bool {
+	st, ok := errors.AsType[*statusError](err)
+	return ok && s.BaseURL != "" && st.status == http.StatusServiceUnavailable
 }
 
 func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
@@ -202,6 +208,9 @@ func (p *pusher) manifest(ctx context.Context, m *manifest, identifier string) e
 		return err
 	}
 	res.Body.Close()
+	if text := res.Header.Get(CopiesHeader); text != "" && p.progress != nil {
+		p.progress(Progress{Done: p.done, Total: p.total, Copies: text})
+	}
 	if d := res.Header.Get("Docker-Content-Digest"); d != "" && d != m.desc.Digest.String() {
 		return fmt.Errorf("%w: %s took the manifest as %s and not as %s", ErrDigest, p.to.where(p.r), d, m.desc.Digest)
 	}

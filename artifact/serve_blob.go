@@ -25,7 +25,8 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	desc, linked := h.link(repo, sum)
 	sources := h.sources(repo)
 	if linked && h.Store.depot.own(repo) {
-		if _, linked = stored(h.Store, sum); linked { // and not by its digest alone
+		if _, linked = stored(h.Store, sum); linked || h.Store.depot.ledger != nil {
+			linked = true // and not by its digest alone; of what a ledger names, another process may have the blob
 			sources = behind(h.Store, repo, sources)
 		} else if err := h.Store.depot.away(repo); err != nil {
 			return err

@@ -31,6 +31,8 @@ type Options struct {
 	Local    string
 	// Depot, if set, has the images of Local; those on the disk are copies, which MaxCache bounds as well. See LoadDepot.
 	Depot Depot
+	// Ledger, if set, has the names of Local's images in place of a depot.
+	Ledger *Ledger
 	// AllowDevices lets layers bring device nodes. Without it such an image is refused.
 	AllowDevices bool
 	// Damaged is told of blobs that the medium has changed, when they have been removed; nil: nobody is.
@@ -86,6 +88,7 @@ type name struct {
 	LastUsed time.Time     `json:"lastUsed"`
 	Pushed   bool          `json:"pushed,omitempty"` // by a client, to a registry that serves this store
 	Cached   bool          `json:"cached,omitempty"` // it came from another registry, which has it
+	Life     string        `json:"life,omitempty"`   // of the ledger that has it; without one it is on this disk alone
 }
 
 // Open opens or makes the store in dir and clears away what a crash left.
@@ -106,7 +109,10 @@ func Open(dir string, opt Options) (*Store, error) {
 	store := &Store{dir: dir, o: opt, names: map[string]name{}, pins: map[digest.Digest]int{}, flights: map[string]*flight{},
 		unpacks: map[digest.Digest]*unpack{}, grants: map[string]map[digest.Digest]time.Time{}, asked: map[digest.Digest]time.Time{}}
 	store.Cache, store.Copies, store.proofs = &Cache{s: store}, &Copies{s: store, making: map[string]chan struct{}{}}, proofs{store}
-	if opt.Depot != nil {
+	switch {
+	case opt.Ledger != nil:
+		store.depot = newLedger(store, opt.Ledger)
+	case opt.Depot != nil:
 		store.depot = newDepot(store, opt.Depot)
 	}
 	_, err = os.Lstat(filepath.Join(dir, "blobs", "sha512"))

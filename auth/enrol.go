@@ -277,6 +277,7 @@ func (a *Authority) Identify(cs tls.ConnectionState) (wire.PeerIdentity, error) 
 
 const (
 	joinProto    = "skerry-join/1"
+	imagesProto  = "skerry-images/1"
 	serverUsage  = x509.ExtKeyUsageServerAuth
 	serverLife   = 30 * 24 * time.Hour
 	maxMachine   = 256

@@ -5,7 +5,9 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -76,10 +78,47 @@ func (a *Authority) ServerTLS() *tls.Config {
 			if cs.NegotiatedProtocol == joinProto && len(cs.PeerCertificates) == 0 {
 				return nil
 			}
+			if cs.NegotiatedProtocol == imagesProto {
+				_, err := a.IdentifyStandby(cs)
+				return err
+			}
 			_, err := a.Identify(cs)
 			return err
 		},
 	}
+}
+
+// IdentifyStandby reads the verified certificate of a process that stands by for this authority's role: of a successor, which was enrolled,
+// or of one that has the authority's store, and certified itself.
+func (a *Authority) IdentifyStandby(cs tls.ConnectionState) (wire.PeerIdentity, error) {
+	id, err := verifyLeaf(a.ca.cert, cs, x509.ExtKeyUsageClientAuth)
+	if err == nil && (id.Site != a.cfg.Site || id.Tier != wire.TierSuccessor && id.Tier != a.cfg.Tier) {
+		err = fmt.Errorf("a %s does not stand by for a %s", id.Tier, a.cfg.Tier)
+	}
+	return id, err
+}
+
+// standbyLife is how long a process shows the certificate that it made itself.
+const standbyLife = 24 * time.Hour
+
+// StandbyTLS is how a process that shares the authority's store shows itself, under a name, to the one that leads.
+func (a *Authority) StandbyTLS(name string) (*tls.Config, error) {
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := a.ca.issue(pub, a.cfg.Tier, name, 0, a.cfg.Now(), standbyLife, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		InsecureSkipVerify: true, // the chain is checked below, against one CA and by identity instead of host name
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			_, err := verifyParent(a.ca.cert, cs, a.cfg.Tier, a.cfg.Site)
+			return err
+		},
+	}, nil
 }
 
 // ServeJoin answers the one request of a join connection.

@@ -226,9 +226,20 @@ func (a *app) pushTelling(cmd *cobra.Command, out io.Writer, st *artifact.Store,
 		return err
 	}
 	defer done()
-	d, err := st.Push(cmd.Context(), from, to, src, progressTo(cmd.ErrOrStderr(), "pushed", quiet))
+	show, copies := progressTo(cmd.ErrOrStderr(), "pushed", quiet), ""
+	d, err := st.Push(cmd.Context(), from, to, src, func(p artifact.Progress) {
+		if p.Copies != "" {
+			copies = p.Copies
+		} else if show != nil {
+			show(p)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("push %s: %w", shortName(to), err)
+	}
+	if have, of, ok := strings.Cut(copies, "/"); ok && have != of {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s machines that stand by have the image so far; "+
+			"`skerry get images -o wide` shows when the others do\n", have, of)
 	}
 	fmt.Fprintf(out, "%s@%s\n", shortName(to), d)
 	return nil

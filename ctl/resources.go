@@ -74,7 +74,7 @@ func resources() []*resource {
 		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"},
 			wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
 		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE", "LAST-USED", "USED-BY"},
-			wide: []string{"DIGEST", "KEPT-FOR"}, list: listImages},
+			wide: []string{"DIGEST", "KEPT-FOR", "COPIES"}, list: listImages},
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
 		{names: []string{"org", "orgs", "organisation", "organisations"},
 			head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
@@ -384,9 +384,13 @@ func listImages(ctx context.Context, c *api.Client, q listQuery) ([]item, error)
 	list, err := c.Images(ctx)
 	var out []item
 	for _, v := range list {
+		copies := ""
+		if c := v.Copies; c != nil {
+			copies = fmt.Sprintf("%d/%d", c.Have, c.Of)
+		}
 		out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, size(v.Size), strings.Join(v.Platforms, ","),
 			age(q.now, v.Added), age(q.now, v.LastUsed), strings.Join(v.UsedBy, ",")},
-			wide: []string{shortDigest(v.Digest), strings.Join(v.KeptFor, ",")}})
+			wide: []string{shortDigest(v.Digest), strings.Join(v.KeptFor, ","), copies}})
 	}
 	return out, err
 }

@@ -1,6 +1,6 @@
 // Package link carries frames and streams between a parent and its children over mutually authenticated TLS 1.3. The
-// child dials; the parent listens on one address for four protocols, told apart by ALPN: control, streams, join, and seat
-// (votes of workers and the way of the store to successors).
+// child dials; the parent listens on one address for five protocols, told apart by ALPN: control, streams, join, seat
+// (votes of workers and the way of the store to successors), and images (their way to processes that stand by).
 //
 // The package owns connections, their limits and their end. It does not know what messages mean, who may come in (it
 // asks), or what is stored. Role servers import it; cores never do.
@@ -23,6 +23,7 @@ const (
 	ProtoStream    = "skerry-stream/1"
 	ProtoJoin      = "skerry-join/1"
 	ProtoCandidate = "skerry-seat/1"
+	ProtoImages    = "skerry-images/1"
 )
 
 // Defaults of the configurations.

@@ -37,6 +37,8 @@ type ServerConfig struct {
 	Streams *StreamMux
 	// Join serves a connection of ProtoJoin, of whom nothing is known; nil closes them.
 	Join func(ctx context.Context, conn *tls.Conn)
+	// Images serves a connection of ProtoImages, for as long as it takes; nil closes them. Who that is it finds out itself.
+	Images func(ctx context.Context, conn *tls.Conn)
 	// Candidate serves a connection of ProtoCandidate, for as long as it takes; nil closes them. Whether the identity is enrolled it finds
 	// out.
 	Candidate func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
@@ -105,6 +107,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	t := cfg.TLS.Clone()
 	t.MinVersion = tls.VersionTLS13
 	t.NextProtos = []string{ProtoLink, ProtoStream}
+	if cfg.Images != nil {
+		t.NextProtos = append(t.NextProtos, ProtoImages)
+	}
 	if cfg.Join != nil {
 		t.NextProtos = append(t.NextProtos, ProtoJoin)
 	}
@@ -230,6 +235,13 @@ func (s *Server) greet(raw net.Conn) {
 		// The join handler sets its own deadlines; the place among the pending stays taken until it is done.
 		s.cfg.Join(ctx, conn)
 		s.greeted(raw)
+		conn.Close()
+		return
+	}
+	if cs.NegotiatedProtocol == ProtoImages && s.cfg.Images != nil {
+		s.greeted(raw)
+		raw.SetDeadline(time.Time{})
+		s.cfg.Images(s.ctx, conn)
 		conn.Close()
 		return
 	}

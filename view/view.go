@@ -340,7 +340,25 @@ type ImageView struct {
 	Platforms []string     `json:"platforms,omitempty"`
 	Added     time.Time    `json:"added,omitzero"`
 	LastUsed  time.Time    `json:"lastUsed,omitzero" doc:"When it was last pushed or pulled by this name."`
+	// Copies is nil where no process stands by.
+	Copies *ImageCopies `json:"copies,omitempty" doc:"Copies at processes that stand by. Absent without these, and with a bucket."`
 	ImageUse
+}
+
+// ImageCopies counts the processes that stand by for a role and have a copy of an image.
+type ImageCopies struct {
+	Have int `json:"have"`
+	Of   int `json:"of" doc:"The processes that stand by, or did within the last day."`
+}
+
+// ImageStandby is a process that stands by for a role, as far as the role's images are concerned.
+type ImageStandby struct {
+	Name      string    `json:"name,omitempty"`
+	Connected bool      `json:"connected"`
+	Images    int       `json:"images"`            // that it has
+	Missing   int       `json:"missing,omitempty"` // that it lacks, as it told last
+	Why       string    `json:"why,omitempty"`
+	Heard     time.Time `json:"heard,omitzero"`
 }
 
 // ImageUse says what an image is used for, as far as this server knows.

@@ -72,8 +72,8 @@ func (pl places) mountHostPath(assigned *spec.Assignment, v *spec.Volume) error 
 	if mounted(file, at, writable) {
 		return nil
 	}
-	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-		return fmt.Errorf("unmount %s: %w", at, err)
+	if err := vacate(at); err != nil {
+		return err
 	}
 	if err := mountPoint(file, at); err != nil {
 		return err

@@ -18,11 +18,11 @@ import (
 
 // mountPart mounts a part of a volume at a place, in place of what is mounted there from an earlier attempt.
 func mountPart(volume, sub, at string, missing bool) error {
-	file, err := openPart(volume, sub, missing)
+	part, err := detach(volume, sub, missing)
 	if err != nil {
 		return err
 	}
-	return mountOpened(file, sub, at)
+	return part.attach(sub, at)
 }
 
 // mountRemotePart is mountPart of a volume on a server, which may hang. Whatever asks the server is done apart: opening the part, and
@@ -47,7 +47,7 @@ func mountRemotePart(ctx context.Context, table *nfsmount.Table, volume *spec.NF
 	answer := make(chan opened)
 	go func() {
 		defer release() // when the server is back, or the mount gives it up
-		part, err := detach(root, sub)
+		part, err := detach(root, sub, false)
 		select {
 		case answer <- opened{part, err}:
 		case <-bounded.Done():
@@ -73,8 +73,9 @@ type detached struct {
 	dir  bool
 }
 
-func detach(volume, sub string) (*detached, error) {
-	file, err := openPart(volume, sub, false)
+// detach opens a part of a volume as openPart does. What is mounted is what was found then, whatever becomes of the path.
+func detach(volume, sub string, missing bool) (*detached, error) {
+	file, err := openPart(volume, sub, missing)
 	if err != nil {
 		return nil, err
 	}
@@ -116,24 +117,6 @@ func (d *detached) attach(sub, at string) error {
 func vacate(at string) error {
 	if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", at, err)
-	}
-	return nil
-}
-
-// mountOpened mounts what is open at a place, and closes it.
-func mountOpened(file *os.File, sub, at string) error {
-	defer file.Close()
-	if err := vacate(at); err != nil {
-		return err
-	}
-	if err := mountPoint(file, at); err != nil {
-		return err
-	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), at, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount %s: %w", sub, err)
-	}
-	if err := unix.Mount("", at, "", unix.MS_PRIVATE, ""); err != nil {
-		return errors.Join(fmt.Errorf("mount %s: %w", sub, err), unix.Unmount(at, unix.MNT_DETACH))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/succession"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -203,6 +204,7 @@ func clusterConfig(cfg *parents.ClusterConfig, c *role.CommonFlags, p *parentFla
 		return err
 	}
 	cfg.ImageCache, cfg.ImageLimits = p.imageCache, artifact.Limits{Untagged: p.imageUntagged, Space: int64(p.imageSpace)}
+	cfg.ImageRate = p.imageRate
 	o := &cfg.Server
 	o.Link, o.LostAfter, o.CertLife, o.Journal = p.link, p.lostAfter, p.certLife, p.journal()
 	if o.Admission, err = readAdmission(admission); err != nil {
@@ -236,8 +238,8 @@ func startCluster(ctx context.Context, svc *role.Service, cfg parents.ClusterCon
 		now := func(w http.ResponseWriter, r *http.Request) { (*local.Load()).ServeHTTP(w, r) }
 		return role.StartLocal(svc, cfg.Dir, cfg.Log, http.HandlerFunc(now))
 	}
-	cfg.Standing = func(o *succession.Leadership) { // and go on answering so until this machine leads
-		if err := serveLocal(&standingLocal{o}); err != nil {
+	cfg.Standing = func(o *succession.Leadership, images *tier.Standby) { // and go on answering so until this machine leads
+		if err := serveLocal(&standingLocal{o, images}); err != nil {
 			cfg.Log.Warn("status while standing by", "err", err)
 			local.Store(nil)
 		}
@@ -267,6 +269,6 @@ func startCluster(ctx context.Context, svc *role.Service, cfg parents.ClusterCon
 	role.Tell(svc, &cfg.Common, role.Telling{Tier: wire.TierCluster, Name: cluster.Name(), Metrics: api.metricsOf(cluster),
 		Journal: cluster.Journal(), Instances: cluster.Instances})
 	return cluster, serveLocal(&parentLocal{role: "cluster", dir: cfg.Dir, name: cluster.Name(), authority: cluster.Authority(),
-		store: cluster.Store, images: cluster.Images.Store, ready: cluster.Ready, parent: cluster.Parent, plugins: cluster.Plugins, api: api,
+		store: cluster.Store, images: cluster.Images, ready: cluster.Ready, parent: cluster.Parent, plugins: cluster.Plugins, api: api,
 		leadership: cluster.Leadership, rebuilt: cluster.Rebuilt, orphans: cluster.Orphans})
 }

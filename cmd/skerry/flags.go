@@ -32,6 +32,7 @@ type parentFlags struct {
 	images               string   // where those are kept that are pushed here
 	imageCache           skerry.Bytes
 	imageSpace           skerry.Bytes
+	imageRate            skerry.Bytes
 	imageUntagged        time.Duration
 	places               string // file with the places for snapshots, of a cluster
 	lostAfter, certLife  time.Duration
@@ -72,7 +73,10 @@ func (f *parentFlags) add(fs *pflag.FlagSet, link, api string) {
 	fs.StringVar(&f.images, "image-bucket", "", "bucket of S3 that keeps the images that are pushed here, for all processes of this role, "+
 		"s3://BUCKET/PREFIX?endpoint=URL&region=NAME; credentials are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
 		"or in a file (&credentials=FILE) "+
-		"(default: the data directory)")
+		"(default: the data directory, with copies at the processes that stand by)")
+	f.imageRate = parents.DefaultImageRate
+	fs.Var(role.BytesFlag(&f.imageRate), "image-copy-rate",
+		"bytes a second with which a process that stands by copies the images of the one that leads; 0 is no limit")
 	f.addShared(fs)
 }
 

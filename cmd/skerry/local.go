@@ -10,11 +10,11 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
-	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
 	"skerry.dev/skerry/internal/succession"
+	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/view"
@@ -27,7 +27,7 @@ type parentLocal struct {
 	dir        string // of its data
 	authority  *auth.Authority
 	store      store.Store
-	images     *artifact.Store
+	images     *tier.Images
 	ready      func() error
 	parent     func() (bool, string, bool) // nil at the root
 	plugins    *plugin.Host                // nil: none
@@ -67,7 +67,10 @@ func (p *parentLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // standingLocal answers while a cluster's machine stands by.
-type standingLocal struct{ leadership *succession.Leadership }
+type standingLocal struct {
+	leadership *succession.Leadership
+	images     *tier.Standby // nil: a bucket has them
+}
 
 func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method+" "+r.URL.Path != "GET /status" {
@@ -80,6 +83,10 @@ func (l *standingLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if st.Succession, err = l.leadership.Status(r.Context()); st.Succession != nil {
 		st.Name = st.Succession.Candidate
 	}
+	if l.images != nil {
+		images := l.images.State()
+		st.ImageCopies = &images
+	}
 	role.Answer(w, st, err)
 }
 
@@ -88,8 +95,11 @@ func (p *parentLocal) status() role.Status {
 	if err := p.ready(); err != nil {
 		st.Ready, st.Why = false, err.Error()
 	}
-	use := p.images.Cache.Use()
+	use := p.images.Store.Cache.Use()
 	st.Cache = &use
+	if p.images.Standbys != nil {
+		st.Standbys = p.images.Standbys.List()
+	}
 	if p.parent != nil {
 		if up, why, ok := p.parent(); ok {
 			st.Parent = &role.ParentStatus{Connected: up, Why: why}

@@ -81,6 +81,7 @@ func rootConfig(cfg *parents.RootConfig, c *role.CommonFlags, p *parentFlags) (e
 		return err
 	}
 	cfg.ImageCache, cfg.ImageLimits = p.imageCache, artifact.Limits{Untagged: p.imageUntagged, Space: int64(p.imageSpace)}
+	cfg.ImageRate = p.imageRate
 	o := &cfg.Server
 	if !slices.Contains([]string{"", rootcore.AmendmentsLocal, rootcore.AmendmentsAll, rootcore.AmendmentsNone}, o.Amendments) {
 		return skerry.Errorf(skerry.CodeInvalid, "--amendments %q is not a value", o.Amendments).WithHint("write own, all or none")
@@ -128,6 +129,6 @@ func startRoot(ctx context.Context, svc *role.Service, cfg parents.RootConfig, a
 	role.Tell(svc, &cfg.Common, role.Telling{Tier: wire.TierRoot, Name: root.Name(), Metrics: api.metricsOf(root), Journal: root.Journal(),
 		Instances: root.Instances})
 	return root, role.StartLocal(svc, cfg.Dir, cfg.Log, &parentLocal{role: "root", dir: cfg.Dir, name: root.Name(),
-		authority: root.Authority(), store: root.Store, images: root.Images.Store, ready: root.Ready, plugins: root.Plugins, api: api,
+		authority: root.Authority(), store: root.Store, images: root.Images, ready: root.Ready, plugins: root.Plugins, api: api,
 		orphans: root.Orphans})
 }

@@ -34,7 +34,7 @@ func TestNFS(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"server", g.server}, {"mounts", g.suite}, {"roles", g.roles}, {"not allowed", g.notAllowed}, {"shared", g.shared},
-		{"agent restarts", g.restarted}, {"refused", g.refused},
+		{"part", g.part}, {"agent restarts", g.restarted}, {"refused", g.refused},
 		{"server goes away", g.away}, {"cleanup", g.cleanup}, {"no NFS", g.none},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -59,9 +59,15 @@ const allowed = begin + " --nfs 127.0.0.1:/srv/media --nfs 127.0.0.1:/srv/none"
 // apply applies an application of one service, which has what the server exports at a path.
 func (g *nfsGuest) apply(t *testing.T, name, nfs, flags string) {
 	t.Helper()
+	g.applyPart(t, name, nfs, "", flags)
+}
+
+// applyPart is apply with a part of what the server exports; "": all of it.
+func (g *nfsGuest) applyPart(t *testing.T, name, nfs, part, flags string) {
+	t.Helper()
 	volume := ""
 	if nfs != "" {
-		volume = "volumes: [{name: v, nfs: {server: 127.0.0.1, " + nfs + "}}]\n    mounts: [{volume: v, path: /data}]"
+		volume = "volumes: [{name: v, nfs: {server: 127.0.0.1, " + nfs + "}}]\n    mounts: [{volume: v, path: /data, subPath: \"" + part + "\"}]"
 	}
 	g.must(t, fmt.Sprintf(`cat >/root/%[1]s.yaml <<'END'
 apiVersion: skerry/v1
@@ -143,6 +149,21 @@ func (g *nfsGuest) shared(t *testing.T) {
 		t.Errorf("wrote to a volume that is to be read: %s%s", r.out, r.err)
 	}
 	g.must(t, "skerry delete app reads --wait")
+	g.mounts(t, 1)
+}
+
+// part mounts a directory of an export, beside the whole that others have, and follows no link out of it.
+func (g *nfsGuest) part(t *testing.T) {
+	g.must(t, "mkdir -p /srv/media/deep && printf inside >/srv/media/deep/said && ln -sfn /etc /srv/media/out")
+	g.applyPart(t, "part", "path: /srv/media", "deep", "")
+	g.mounts(t, 2)
+	if out := g.must(t, "skerry exec part/s -- /workload read /data/said"); out != "inside" {
+		t.Errorf("said in the part: got %q, want inside", out)
+	}
+	g.must(t, "skerry exec part/s -- /workload write /data/back again && grep again /srv/media/deep/back")
+	g.applyPart(t, "led", "path: /srv/media", "out", "--no-wait")
+	g.said(t, "out is, or goes through, a symbolic link that leads out of the volume")
+	g.must(t, "skerry delete app part led --wait")
 	g.mounts(t, 1)
 }
 

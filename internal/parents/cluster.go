@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 
 	"skerry.dev/skerry"
-	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/cluster"
 	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/succession"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/plugin"
+	"skerry.dev/skerry/wire"
 )
 
 // ClusterConfig sets up a cluster orchestrator.
@@ -29,16 +29,10 @@ type ClusterConfig struct {
 	Candidate, CandidateToken string
 	// LinkPublic is where workers reach this machine, HOST or HOST:PORT; empty: found out.
 	LinkPublic string
-	// Standing, if not nil, is told of the leadership while the process stands by.
-	Standing func(o *succession.Leadership)
-	// ImageCache is how many bytes of other registries' images the cluster keeps; 0 is DefaultImageCache.
-	ImageCache skerry.Bytes
-	// ImageLimits bound what the cluster keeps of the images that were pushed to it.
-	ImageLimits artifact.Limits
-	// ImageDepot has the images that were pushed here, for whichever process leads; nil: they are on this machine alone.
-	ImageDepot artifact.Depot
-	Registry   *artifact.Source
-	Plugins    PluginConfig
+	// Standing, if not nil, is told of the leadership while the process stands by, and of the copies of images; nil: there are none.
+	Standing func(o *succession.Leadership, images *tier.Standby)
+	ImageConfig
+	Plugins PluginConfig
 }
 
 // Cluster is a cluster orchestrator with its store and images.
@@ -58,7 +52,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 	if c.Server.Link == "" {
 		c.Server.Link = "0.0.0.0:7444"
 	}
-	st, err := openLeading(ctx, &c.Common)
+	st, err := openLeading(ctx, &c.Common, wire.TierCluster, &c.ImageConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +76,7 @@ func OpenCluster(ctx context.Context, c ClusterConfig) (*Cluster, error) {
 			return nil, errors.Join(err, st.close())
 		}
 	}
-	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, st.fence(c.ImageDepot), !c.Server.Standalone, c.Registry)
+	images, err := openImages(ctx, &c.Common, &st, c.ImageConfig, !c.Server.Standalone)
 	if err != nil {
 		st.close()
 		return nil, err

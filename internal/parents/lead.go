@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"skerry.dev/skerry/auth"
@@ -53,6 +55,19 @@ func (c *ClusterConfig) takeLeadership(ctx context.Context, st *leading) error {
 	}
 	opt := succession.Options{Dir: c.Dir, Key: filepath.Join(c.Dir, vault.KeyFile), Store: st.Store, Link: c.Server.Link,
 		Public: c.LinkPublic, Addrs: c.Succeed, Machine: node.Machine(), Boot: node.Boot(), Version: c.Version, Log: c.Log}
+	images := c.ImageConfig.standby(&c.Common, st.Store)
+	if images != nil {
+		opt.Meanwhile = func(ctx context.Context, o *succession.Leadership) {
+			images.Dial = func(ctx context.Context) (net.Conn, error) {
+				addr, cfg, err := o.Leader()
+				if err != nil {
+					return nil, err
+				}
+				return tier.DialImages(ctx, addr, cfg)
+			}
+			images.Run(ctx)
+		}
+	}
 	if c.Server.Profile.Name == clustercore.Metered.Name {
 		opt.TTL = 30 * succession.DefaultTTL
 	}
@@ -61,7 +76,7 @@ func (c *ClusterConfig) takeLeadership(ctx context.Context, st *leading) error {
 		return err
 	}
 	if c.Standing != nil {
-		c.Standing(o)
+		c.Standing(o, images)
 	}
 	if err := o.Lead(ctx); err != nil {
 		return err
@@ -80,8 +95,8 @@ func (l *leading) RunLeadership(ctx context.Context) error {
 }
 
 // openLeading opens the role's store, and waits until this process leads where others may have opened it, too. Meanwhile it
-// is a standby: it listens nowhere.
-func openLeading(ctx context.Context, c *node.Common) (leading, error) {
+// is a standby: it listens nowhere, and copies images.
+func openLeading(ctx context.Context, c *node.Common, role wire.Tier, images *ImageConfig) (leading, error) {
 	st, err := openStore(ctx, c)
 	if err != nil {
 		return leading{}, err
@@ -95,16 +110,41 @@ func openLeading(ctx context.Context, c *node.Common) (leading, error) {
 		host = "unknown host"
 	}
 	who := fmt.Sprintf("%s, process %d, %s", host, os.Getpid(), c.Dir)
-	told := time.AfterFunc(time.Second, func() {
+	beside, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-beside.Done():
+			return
+		case <-time.After(time.Second):
+		}
 		c.Log.Info("another process leads; this one stands by and takes over when it falls silent", "store", c.StoreURL)
+		if s := images.standby(c, st); s != nil {
+			s.Dial = func(ctx context.Context) (net.Conn, error) {
+				return tier.DialLeader(ctx, st, role, tier.StandbyName(host, c.Dir))
+			}
+			s.Run(beside)
+		}
 	})
-	defer told.Stop()
 	l, err := e.Lead(ctx, who)
+	cancel()
+	wg.Wait()
 	if err != nil {
 		return leading{}, errors.Join(err, st.Close())
 	}
 	return leading{Store: st, lead: l}, nil
 }
+
+// standby copies the images of a role to this process while another one leads; nil: a bucket has them.
+func (i *ImageConfig) standby(c *node.Common, st store.Store) *tier.Standby {
+	if i.ImageDepot != nil {
+		return nil
+	}
+	return &tier.Standby{Dir: filepath.Join(c.Dir, imageDir), Store: st, Most: i.ImageLimits.Space, Rate: i.ImageRate, Log: c.Log}
+}
+
+// mayChange reports whether another process may lead after this one, and have what is in the store.
+func (l *leading) mayChange() bool { return l.lead != nil || l.Leadership != nil }
 
 // Deposed ends with an error when another process leads; it ends with ctx otherwise.
 func (l *leading) Deposed(ctx context.Context) error {

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 
-	"skerry.dev/skerry"
-	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/plugin"
 	"skerry.dev/skerry/root"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // RootConfig sets up a root.
@@ -21,14 +20,8 @@ type RootConfig struct {
 	node.Common
 	// Server has what the server takes as it is. OpenRoot adds the parts that it opens. By default Name is root, and Link 0.0.0.0:7443.
 	Server root.ServerOptions
-	// ImageCache is how many bytes of other registries' images the root keeps; 0 is DefaultImageCache.
-	ImageCache skerry.Bytes
-	// ImageLimits bound what the root keeps of the images that were pushed to it.
-	ImageLimits artifact.Limits
-	// ImageDepot has the images that were pushed here, for whichever process leads; nil: they are on this machine alone.
-	ImageDepot artifact.Depot
-	Registry   *artifact.Source // credentials for registries
-	Plugins    PluginConfig
+	ImageConfig
+	Plugins PluginConfig
 }
 
 // Root is a root with its store and images.
@@ -47,14 +40,14 @@ func OpenRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	}
 	opt := c.Server
 	opt.Name, opt.Link = cmp.Or(opt.Name, "root"), cmp.Or(opt.Link, "0.0.0.0:7443")
-	st, err := openLeading(ctx, &c.Common)
+	st, err := openLeading(ctx, &c.Common, wire.TierRoot, &c.ImageConfig)
 	if err != nil {
 		return nil, err
 	}
 	if err := lostStore(ctx, &c.Common, st.Store, ""); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	images, err := openImages(ctx, &c.Common, c.ImageCache, c.ImageLimits, st.fence(c.ImageDepot), false, c.Registry)
+	images, err := openImages(ctx, &c.Common, &st, c.ImageConfig, false)
 	if err != nil {
 		st.close()
 		return nil, err

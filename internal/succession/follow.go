@@ -223,13 +223,14 @@ func (o *Leadership) follow(ctx context.Context, addr string) error {
 			}
 			return &deposed{m.Holder, addr}
 		}
-		return o.takeIn(ctx, conn, in, m, books)
+		return o.takeIn(ctx, conn, addr, in, m, books)
 	}
 	return fmt.Errorf("%s answered with %T: %w", addr, msg, frame.ErrMalformed)
 }
 
 // takeIn applies what comes from who leads.
-func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader, f *wire.Followed, books lease.Books) (err error) {
+func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, addr string, in *bufio.Reader, f *wire.Followed,
+	books lease.Books) (err error) {
 	if f.Orphan && books.Revision > f.Common {
 		if err := o.setAside(ctx, f.Common, books.Revision, books.LeaseTerm); err != nil {
 			return err
@@ -237,7 +238,7 @@ func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader
 	}
 	o.opt.Log.Info("follows", "leader", f.Holder, "term", f.Term, "whole", f.Whole, "revision", books.Revision)
 	o.mu.Lock()
-	o.follows = &followed{f.Holder, f.Term, 0}
+	o.follows = &followed{f.Holder, addr, f.Term, 0}
 	o.mu.Unlock()
 	defer func() {
 		o.mu.Lock()
@@ -324,7 +325,7 @@ func (o *Leadership) takeIn(ctx context.Context, conn net.Conn, in *bufio.Reader
 				return frame.ErrMalformed
 			}
 			o.mu.Lock()
-			o.follows = &followed{f.Holder, f.Term, int64(at)}
+			o.follows = &followed{f.Holder, addr, f.Term, int64(at)}
 			o.mu.Unlock()
 			continue
 		}

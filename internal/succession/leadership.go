@@ -37,8 +37,10 @@ type Options struct {
 	// TTL is how long workers promise themselves; the metered profile takes more of it.
 	TTL           time.Duration
 	Machine, Boot string
-	Version       string
-	Log           *slog.Logger
+	// Meanwhile, if not nil, runs while the process stands by before it leads.
+	Meanwhile func(ctx context.Context, o *Leadership)
+	Version   string
+	Log       *slog.Logger
 }
 
 // DefaultTTL is the promise's length in the profile fast.
@@ -72,6 +74,7 @@ type Leadership struct {
 
 type followed struct {
 	leader string
+	addr   string
 	term   uint64
 	at     int64 // the leader's revision, as it told last
 }
@@ -232,7 +235,27 @@ func (o *Leadership) Lead(ctx context.Context) error {
 	o.mu.Unlock()
 	o.opt.Log.Info("this machine stands by for the site, and leads when most of its workers choose it", "candidate", o.member.Name(), "term",
 		books.LeaseTerm)
+	if o.opt.Meanwhile == nil {
+		return o.stand(ctx)
+	}
+	beside, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { o.opt.Meanwhile(beside, o) })
+	defer wg.Wait() // what it has opened is closed before the process leads
+	defer cancel()
 	return o.stand(ctx)
+}
+
+// Leader gives where the machine that this one follows listens, and how to show oneself there.
+func (o *Leadership) Leader() (addr string, cfg *tls.Config, err error) {
+	o.mu.Lock()
+	follows := o.follows
+	o.mu.Unlock()
+	if follows == nil {
+		return "", nil, errors.New("this machine follows none")
+	}
+	cfg, err = o.tlsOf()
+	return follows.addr, cfg, err
 }
 
 // copied reports whether this machine's store is, or is to be, a copy. A candidate with nothing in its store begins no site of its own: it

@@ -47,7 +47,7 @@ func TestLongCopy(t *testing.T) {
 		here, there := net.Pipe()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- o.takeIn(t.Context(), here, bufio.NewReader(patient{here}), &wire.Followed{Term: 1, Holder: "a", Whole: true}, b)
+			ended <- o.takeIn(t.Context(), here, "", bufio.NewReader(patient{here}), &wire.Followed{Term: 1, Holder: "a", Whole: true}, b)
 		}()
 		acks := make(chan int64, 100)
 		go func() {

@@ -34,6 +34,8 @@ type DownConfig struct {
 	// Candidate serves connections of link.ProtoCandidate; nil refuses them. Term is that of this parent; nil: it has none.
 	Candidate func(ctx context.Context, conn *tls.Conn, id wire.PeerIdentity)
 	Term      func() uint64
+	// Images serves connections of link.ProtoImages; nil refuses them.
+	Images    func(ctx context.Context, conn *tls.Conn)
 	Beats     *beat.Listener // nil: children do not beat
 	BeatEvery time.Duration
 	Version   string
@@ -68,7 +70,7 @@ func NewDown(cfg DownConfig) (*Down, error) {
 	}
 	srv, err := link.NewServer(link.ServerConfig{
 		TLS: cfg.Authority.ServerTLS(), Identify: cfg.Authority.Identify, Admit: d.admit, Welcome: d.welcome, Handler: (*downHandler)(d),
-		Streams: mux, Join: cfg.Authority.ServeJoin, Candidate: cfg.Candidate, Features: cfg.features(), Clone: d.clone,
+		Streams: mux, Join: cfg.Authority.ServeJoin, Candidate: cfg.Candidate, Images: cfg.Images, Features: cfg.features(), Clone: d.clone,
 		KeepAlive: cfg.KeepAlive, Beats: cfg.Beats, BeatEvery: cfg.BeatEvery, Log: cfg.Log,
 	})
 	d.srv = srv

@@ -233,6 +233,10 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		config.inLeadership(h.cfg.Leadership)
 		config.Term = func() uint64 { return max(h.Life().Epoch, h.cfg.Leadership.Term()) }
 	}
+	images, _ := h.cfg.Images.(*Images)
+	if images != nil && images.Standbys != nil {
+		config.Images = h.standby
+	}
 	down, err := NewDown(config)
 	if err != nil {
 		ln.Close()
@@ -248,8 +252,11 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 			}
 		})
 	}
-	if m, ok := h.cfg.Images.(*Images); ok {
-		wg.Go(func() { m.tend(ctx, h.cfg.Log, h.leader()) })
+	if images != nil {
+		wg.Go(func() { images.tend(ctx, h.cfg.Log, h.leader()) })
+	}
+	if config.Images != nil {
+		wg.Go(func() { h.tendStandbys(ctx, images.Standbys) })
 	}
 	done := make(chan error, 2)
 	closers := []func() error{down.Close}

@@ -112,6 +112,12 @@ func (m *RoleMetrics) Write(out io.Writer) {
 		fmt.Fprintf(out, "skerry_image_cache_limit_bytes %d\n", c.Max)
 		metric(out, "skerry_image_cache_evicted_total", "counter", "Names of images that went to make room for others.")
 		fmt.Fprintf(out, "skerry_image_cache_evicted_total %d\n", c.Evicted)
+		if s := i.Standbys; s != nil {
+			metric(out, "skerry_image_standbys", "gauge", "Processes that stand by, are connected and copy the images that were pushed here.")
+			fmt.Fprintf(out, "skerry_image_standbys %d\n", s.connected())
+			metric(out, "skerry_images_uncopied", "gauge", "Images that were pushed here and that not every such process has.")
+			fmt.Fprintf(out, "skerry_images_uncopied %d\n", s.uncopied())
+		}
 	}
 	if m.Certificates != nil {
 		m.Certificates.write(out)

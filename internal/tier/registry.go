@@ -38,6 +38,9 @@ type Images struct {
 	book    atomic.Pointer[OrgBook]
 	held    held
 
+	// Standbys are the processes that stand by for this one and copy its images; nil: there can be none, or a bucket has the images.
+	Standbys *Standbys
+
 	parsing  sync.Mutex // one list of contents at a time is read: each may take some 200 MiB
 	mu       sync.Mutex // protects children
 	children map[string]childPulls
@@ -57,6 +60,18 @@ func NewImages(st *artifact.Store, limits artifact.Limits, hasParent bool, direc
 		m.handler.UpstreamLocal = []*artifact.Source{m.parent}
 	}
 	return m
+}
+
+// StandBy has pushes wait for copies at the processes that stand by. It is called before anything is served.
+func (m *Images) StandBy(s *Standbys) {
+	s.Images, m.Standbys = m.Store, s
+	m.handler.Copied = func(ctx context.Context, image digest.Digest) string {
+		c := s.Wait(ctx, image)
+		if c.Of == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d/%d", c.Have, c.Of)
+	}
 }
 
 // SetParent gives the link over which the tier above is asked.
@@ -101,6 +116,9 @@ func (m *Images) ListImages(ctx context.Context) ([]view.ImageView, error) {
 		}
 		v := view.ImageView{Name: name, Digest: string(e.Digest), Size: skerry.Bytes(e.Size), Added: e.Added, LastUsed: e.LastUsed,
 			ImageUse: imageUse(uses[e.Digest])}
+		if m.Standbys != nil && e.Pushed {
+			v.Copies = m.Standbys.Copies(e.Digest)
+		}
 		for _, p := range e.Platforms {
 			v.Platforms = append(v.Platforms, p.String())
 		}

@@ -56,6 +56,9 @@ type Status struct {
 	Overlay *overlay.Status `json:"overlay,omitempty"`
 	// Succession is how a cluster with successors stands among them.
 	Succession *succession.Status `json:"succession,omitempty"`
+	// Standbys copy the images of a root or cluster; ImageCopies is how one of them fares.
+	Standbys    []view.ImageStandby `json:"standbys,omitempty"`
+	ImageCopies *view.ImageStandby  `json:"imageCopies,omitempty"`
 	// Rebuilt is what the rebuilding of a cluster has come to.
 	Rebuilt *view.Rebuilt `json:"rebuilt,omitempty"`
 	// Orphans counts the instances that run and that a root or cluster does not know.

@@ -73,6 +73,9 @@ func printStatus(out io.Writer, st *Status) {
 	if c := st.Cache; c != nil {
 		fmt.Fprintf(tw, "Image cache:\t%s of %s\n", skerry.Bytes(c.Bytes), skerry.Bytes(c.Max))
 	}
+	if i := st.ImageCopies; i != nil {
+		fmt.Fprintf(tw, "Images:\t%s\n", copiesText(i))
+	}
 	if st.Frozen != "" {
 		fmt.Fprintf(tw, "Frozen:\t%s\n", st.Frozen)
 	}
@@ -96,6 +99,7 @@ func printStatus(out io.Writer, st *Status) {
 	}
 	tw.Flush()
 	printSuccessors(out, st.Succession)
+	printStandbys(out, st.Standbys)
 	printRebuilt(out, st.Rebuilt)
 	printPeers(out, st.Overlay)
 	if len(st.Instances) == 0 {
@@ -170,6 +174,31 @@ func printSuccessors(out io.Writer, s *succession.Status) {
 			behind, heard = fmt.Sprint(x.Behind), time.Since(x.Heard).Round(time.Second).String()+" ago"
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", x.Name, x.State, behind, heard, orDash(x.Addr))
+	}
+	tw.Flush()
+}
+
+// copiesText says which images a process that stands by has.
+func copiesText(i *view.ImageStandby) string {
+	text := fmt.Sprintf("%d copied from the leader", i.Images)
+	if i.Missing > 0 {
+		text += fmt.Sprintf(", %d missing", i.Missing)
+	}
+	if i.Why != "" {
+		text += ": " + i.Why
+	}
+	return text
+}
+
+func printStandbys(out io.Writer, list []view.ImageStandby) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "STANDBY\tCONNECTED\tIMAGES\tMISSING\tREASON")
+	for _, x := range list {
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%s\n", x.Name, yesNo(x.Connected, ""), x.Images, x.Missing, orDash(x.Why))
 	}
 	tw.Flush()
 }

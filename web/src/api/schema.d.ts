@@ -2822,9 +2822,20 @@ export interface components {
              */
             writeIops?: number;
         };
+        ImageCopies: {
+            /** Format: int64 */
+            have: number;
+            /**
+             * Format: int64
+             * @description The processes that stand by, or did within the last day.
+             */
+            of: number;
+        };
         ImageView: {
             /** Format: date-time */
             added?: string;
+            /** @description Copies at the processes that stand by for this one. Absent where none does, or where a bucket has the images. */
+            copies?: components["schemas"]["ImageCopies"];
             digest: string;
             /** @description Services with an earlier version that runs it; shown like usedBy. */
             keptFor?: string[] | null;

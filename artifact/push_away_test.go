@@ -1,0 +1,62 @@
+//go:build linux
+
+package artifact
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestPushToADepotThatIsAway: a client of ours sends a blob once to a registry that has itself tried to reach its depot, and shows why it
+// is refused. A registry that is in need for another reason is asked again.
+func TestPushToADepotThatIsAway(t *testing.T) {
+	d := newShelf()
+	reg := d.again(t)
+	mine, err := Open(filepath.Join(t.TempDir(), "mine"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mine.Close()
+	src := t.TempDir()
+	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const name = depotRegistry + "/team/app:1"
+	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
+	if _, err := mine.Build(t.Context(), opt); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	d.then(func(method, object string) error {
+		if method == http.MethodPut && strings.HasPrefix(object, depotBlobs) {
+			asked.Add(1)
+			return errors.New("nobody answers")
+		}
+		return nil
+	})
+	_, err = mine.Push(t.Context(), name, name, &Source{BaseURL: "http://" + reg.host}, nil)
+	if err == nil || !strings.Contains(err.Error(), "nobody answers") {
+		t.Errorf("push to a registry whose depot is away: got %v, want why", err)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("tries of one blob: got %d, want 1", n)
+	}
+	d.then(nil)
+	var busy atomic.Int32
+	front := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && busy.Add(1) == 1 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		reg.ServeHTTP(w, r)
+	}))
+	if _, err := mine.Push(t.Context(), name, name, &Source{BaseURL: "http://" + front}, nil); err != nil {
+		t.Errorf("push to a registry that was busy once: got %v, want no error", err)
+	}
+	reg.wantPulled("team/app:1")
+}

@@ -1,0 +1,296 @@
+package tier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"skerry.dev/skerry/artifact"
+	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/view"
+)
+
+const (
+	// standbyPatience is how long a push waits for standbys that had everything before it. One that does not make it is not waited for
+	// again until it has everything.
+	standbyPatience = 10 * time.Second
+	// standbyForgotten is how long one that left is shown.
+	standbyForgotten = 24 * time.Hour
+	standbyKeepAlive = 15 * time.Second // a slow link is silent for long while a layer is on it
+	maxStandbys      = 16
+	maxHave          = 8 << 20 // bytes of a report
+)
+
+// pathHave is where a standby tells what it has.
+const pathHave = "/have"
+
+// have is what a standby tells of images: with Anew the whole of them is in this and the reports that follow it.
+type have struct {
+	Anew  bool            `json:"anew,omitempty"`
+	Whole []digest.Digest `json:"whole,omitempty"` // images that it has since the last report
+	Gone  []digest.Digest `json:"gone,omitempty"`
+	// Missing is how many it lacks, and Why the first reason.
+	Missing int    `json:"missing,omitempty"`
+	Why     string `json:"why,omitempty"`
+}
+
+func parseHave(from io.Reader) (told have, err error) {
+	raw, err := io.ReadAll(io.LimitReader(from, maxHave+1))
+	if err == nil && len(raw) > maxHave {
+		err = fmt.Errorf("it has more than %d bytes", maxHave)
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &told)
+	}
+	for _, d := range slices.Concat(told.Whole, told.Gone) {
+		if err == nil {
+			_, err = imageref.ParseDigest(d.String())
+		}
+	}
+	if err == nil && told.Missing < 0 {
+		err = fmt.Errorf("%d images are missing", told.Missing)
+	}
+	if err != nil {
+		return have{}, fmt.Errorf("report of a standby: %w", err)
+	}
+	told.Why = strings.ToValidUTF8(told.Why[:min(len(told.Why), 500)], "")
+	return told, nil
+}
+
+// Standbys are the processes that stand by for a role, as far as its images are concerned, as the one that leads knows them. It carries
+// requests to them for what is missing here.
+type Standbys struct {
+	Images   *artifact.Store
+	Patience time.Duration // standbyPatience unless given
+
+	mu      sync.Mutex
+	list    map[string]*standby
+	changed chan struct{} // closed and replaced when something changes
+	came    chan struct{} // of capacity 1: one connected, which may have what is missing here
+}
+
+type standby struct {
+	link    *link.Duplex // nil: it is away
+	whole   map[digest.Digest]bool
+	missing int
+	why     string
+	told    bool // what it has, since it connected
+	inStep  bool // it had everything since, and each push in time
+	heard   time.Time
+}
+
+// NewStandbys knows of none yet.
+func NewStandbys() *Standbys {
+	return &Standbys{list: map[string]*standby{}, changed: make(chan struct{}), came: make(chan struct{}, 1), Patience: standbyPatience}
+}
+
+func (s *Standbys) signalLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Serve gives a standby what it asks for until the connection ends. admit is asked before each answer.
+func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit func() error) error {
+	held := artifact.Held(s.Images)
+	known := &standby{whole: map[digest.Digest]bool{}, heard: time.Now()}
+	both, err := link.NewDuplex(conn, false, standbyKeepAlive, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := admit(); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			conn.Close()
+			return
+		}
+		if r.Method != http.MethodPost || r.URL.Path != pathHave {
+			held.ServeHTTP(w, r)
+			return
+		}
+		told, err := parseHave(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		s.hear(known, told)
+	}))
+	if err != nil {
+		return err
+	}
+	defer both.Close()
+	s.mu.Lock()
+	old := s.list[name]
+	if old == nil && len(s.list) >= maxStandbys {
+		s.mu.Unlock()
+		return fmt.Errorf("there are %d standbys already", maxStandbys)
+	}
+	var before *link.Duplex // it connects again before this end has noticed
+	if old != nil {
+		before = old.link
+	}
+	known.link = both
+	s.list[name] = known
+	s.signalLocked()
+	s.mu.Unlock()
+	if before != nil {
+		before.Close()
+	}
+	select {
+	case s.came <- struct{}{}:
+	default:
+	}
+	select {
+	case <-both.Done():
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	known.link, known.inStep, known.heard = nil, false, time.Now()
+	s.signalLocked()
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Standbys) hear(b *standby, h have) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Anew {
+		clear(b.whole)
+	}
+	for _, d := range h.Gone {
+		delete(b.whole, d)
+	}
+	for _, d := range h.Whole {
+		b.whole[d] = true
+	}
+	b.told, b.missing, b.why, b.heard = true, h.Missing, h.Why, time.Now()
+	if h.Missing == 0 && b.link != nil {
+		b.inStep = true
+	}
+	s.signalLocked()
+}
+
+// copiesLocked counts the standbys, and those that have an image.
+func (s *Standbys) copiesLocked(image digest.Digest) view.ImageCopies {
+	var c view.ImageCopies
+	for name, b := range s.list {
+		if b.link == nil && time.Since(b.heard) > standbyForgotten {
+			delete(s.list, name)
+			continue
+		}
+		c.Of++
+		if b.whole[image] {
+			c.Have++
+		}
+	}
+	return c
+}
+
+// Wait waits until all standbys in step have an image, but no longer than it has patience, and says how many have it.
+func (s *Standbys) Wait(ctx context.Context, image digest.Digest) view.ImageCopies {
+	timer := time.NewTimer(s.Patience)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		copies, changed, waits := s.copiesLocked(image), s.changed, false
+		for _, b := range s.list {
+			waits = waits || b.inStep && !b.whole[image]
+		}
+		s.mu.Unlock()
+		if !waits {
+			return copies
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return copies
+		case <-timer.C:
+			s.mu.Lock()
+			for _, b := range s.list {
+				b.inStep = b.inStep && b.whole[image]
+			}
+			s.mu.Unlock()
+			return copies
+		}
+	}
+}
+
+// Copies says how many standbys have an image; nil: none is known.
+func (s *Standbys) Copies(image digest.Digest) *view.ImageCopies {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.copiesLocked(image); c.Of > 0 {
+		return &c
+	}
+	return nil
+}
+
+// List shows the standbys.
+func (s *Standbys) List() (out []view.ImageStandby) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.list)) {
+		b := s.list[name]
+		v := view.ImageStandby{Name: name, Connected: b.link != nil, Images: len(b.whole), Missing: b.missing, Why: b.why, Heard: b.heard}
+		if !b.told {
+			v.Why = "it has not told yet what it has"
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// errAlone says that nobody can be asked for an image that is not here.
+var errAlone = errors.New("no standby is connected that may have it")
+
+// RoundTrip implements http.RoundTripper: it asks one standby after the other.
+func (s *Standbys) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	var links []*link.Duplex
+	for _, name := range slices.Sorted(maps.Keys(s.list)) {
+		if to := s.list[name].link; to != nil {
+			links = append(links, to)
+		}
+	}
+	none := len(s.list) == 0
+	s.mu.Unlock()
+	if none { // nor has there been one
+		return &http.Response{StatusCode: http.StatusNotFound, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
+			Body: http.NoBody, Request: r}, nil
+	}
+	var last error = &artifact.DepotError{Depot: "the disks of this role's processes", Err: errAlone}
+	for n, to := range links {
+		res, err := to.Transport.RoundTrip(r)
+		if err == nil && (res.StatusCode < http.StatusBadRequest || n == len(links)-1) {
+			return res, nil
+		}
+		if err == nil {
+			res.Body.Close()
+		} else if last = err; r.Context().Err() != nil {
+			break
+		}
+	}
+	return nil, last
+}
+
+// restore fetches from standbys what is missing here, whenever one connects.
+func (s *Standbys) restore(ctx context.Context, told func(image digest.Digest, err error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.came:
+		}
+		artifact.Complete(ctx, s.Images, artifact.Completion{Each: func(image digest.Digest, err error) bool {
+			told(image, err)
+			return true
+		}})
+	}
+}
