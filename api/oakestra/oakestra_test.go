@@ -51,7 +51,7 @@ func newWorld(t testing.TB, opt oakestra.Options) *world {
 	// Images are at a registry that does not answer, so that sites would look for them.
 	silent := &artifact.Source{PlainHTTP: []string{registry}, Guard: &artifact.Guard{Listed: []string{registry}}}
 	r, err := parents.OpenRoot(t.Context(), parents.RootConfig{Common: node.Common{Dir: dir, StoreURL: "memory:"},
-		Server: root.ServerOptions{Link: "127.0.0.1:0"}, Registry: silent})
+		Server: root.ServerOptions{Link: "127.0.0.1:0"}, ImageConfig: parents.ImageConfig{Registry: silent}})
 	if err != nil {
 		t.Fatalf("open a root: %v", err)
 	}
