@@ -23,8 +23,8 @@ import (
 // board is a machine with 128 MiB of memory whose worker has a disk of 64 MiB, on which nothing is written faster than in 20 ms.
 var board = hardware{machine: plain.machine, threads: plain.threads, cpus: "1", cpu: plain.cpu, memory: "128", outside: true, flash: "64M"}
 
-// TestSmallBoard has the agent alone run five containers on a board, through updates, a crash of the agent and a reboot. Root and cluster are
-// on the host.
+// TestSmallBoard has the agent alone run five containers on a board, through an update, a crash of the agent and a reboot. Root and
+// cluster are on the host.
 func TestSmallBoard(t *testing.T) {
 	testenv.Long(t, "cmd/skerry-worker, worker TestDiskIsWatchedForContainers")
 	s := newHostSite(t)
@@ -40,7 +40,8 @@ func TestSmallBoard(t *testing.T) {
 	} {
 		if !t.Run(step.name, step.run) {
 			if b.dead == nil {
-				b.run(t, "free -k; df -k /var/lib/skerry; dmesg | tail -5; systemctl --failed --no-pager; journalctl -b --no-pager -u worker -n 40 | cut -c1-300")
+				b.run(t, "free -k; df -k /var/lib/skerry; dmesg | tail -5; systemctl --failed --no-pager; "+
+					"journalctl -b --no-pager -u worker -n 40 | cut -c1-300")
 			}
 			return
 		}
@@ -168,12 +169,14 @@ type smallBoard struct {
 func (b *smallBoard) agent(t *testing.T, more string) {
 	t.Helper()
 	b.must(t, "systemd-run -q --unit worker --service-type=notify -p TimeoutStartSec=5min -p KillMode=process -p Restart=on-failure "+
-		"/root/skerry-worker --name board --data /var/lib/skerry/worker --cluster 10.0.2.2:"+b.site.link+" --min-free 4Mi --memory 56Mi "+more)
+		"/root/skerry-worker --name board --data /var/lib/skerry/worker --cluster 10.0.2.2:"+b.site.link+
+		" --min-free 4Mi --memory 56Mi "+more)
 	b.await(t, "/root/skerry-worker status --data /var/lib/skerry/worker | grep '^Parent: *connected'")
 }
 
 func (b *smallBoard) joins(t *testing.T) {
-	b.must(t, "mkdir -p /payload /var/lib/skerry && mount -o ro /dev/nvme1n1 /payload && cp /payload/skerry-worker /root/ && umount /payload && "+
+	b.must(t, "mkdir -p /payload /var/lib/skerry && mount -o ro /dev/nvme1n1 /payload && cp /payload/skerry-worker /root/ && "+
+		"umount /payload && "+
 		"mount -o noatime /dev/nvme2n1 /var/lib/skerry && df -k /var/lib/skerry && free -k")
 	b.agent(t, "--join "+b.site.token(t, "cluster", "worker"))
 }
@@ -219,9 +222,10 @@ func (b *smallBoard) five(t *testing.T) {
 func (b *smallBoard) well(t *testing.T) {
 	t.Helper()
 	out := b.must(t, `awk '/^MemAvailable/ {print $2}' /proc/meminfo; df -k --output=used /var/lib/skerry | tail -1
-		for p in $(pgrep -f skerry-worker); do awk '/^Pss:/ {sum += $2} END {print sum}' /proc/$p/smaps_rollup; done | awk '{sum += $1} END {print sum}'
+		for p in $(pgrep -f skerry-worker); do cat /proc/$p/smaps_rollup; done | awk '/^Pss:/ {sum += $2} END {print sum}'
 		dmesg | grep -c 'Out of memory' || true`)
-	t.Logf("KiB of memory available, of the disk used, PSS of the agent and its datapath; killed for want of memory: %q", strings.Fields(out))
+	t.Logf("KiB of memory available, of the disk used, of the agent and its datapath (PSS); killed for want of memory: %q",
+		strings.Fields(out))
 	if killed := strings.Fields(out)[3]; killed != "0" {
 		t.Errorf("the kernel killed %s processes for want of memory", killed)
 	}
@@ -249,7 +253,8 @@ func (b *smallBoard) killed(t *testing.T) {
 // rests tells what is written to the disk while nothing changes.
 func (b *smallBoard) rests(t *testing.T) {
 	const seconds = 120
-	out := b.must(t, fmt.Sprintf("sync; awk '$3 == \"nvme2n1\" {print $8, $10}' /proc/diskstats; sleep %d; sync; awk '$3 == \"nvme2n1\" {print $8, $10}' /proc/diskstats", seconds))
+	const counters = `sync; awk '$3 == "nvme2n1" {print $8, $10}' /proc/diskstats`
+	out := b.must(t, fmt.Sprintf("%s; sleep %d; %[1]s", counters, seconds))
 	var n []int
 	for _, f := range strings.Fields(out) {
 		i, err := strconv.Atoi(f)

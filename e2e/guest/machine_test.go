@@ -74,7 +74,8 @@ func boot(t *testing.T, hw hardware, image, payload string) *machine {
 		if out, err := exec.Command("mkfs.ext4", "-q", "-F", flash, hw.flash).CombinedOutput(); err != nil {
 			t.Fatalf("make a small disk: %v\n%s", err, out)
 		}
-		more = []string{"-drive", "file=" + flash + ",format=raw,if=none,id=flash,throttling.iops-write=50", "-device", "nvme,drive=flash,serial=flash"}
+		more = []string{"-drive", "file=" + flash + ",format=raw,if=none,id=flash,throttling.iops-write=50",
+			"-device", "nvme,drive=flash,serial=flash"}
 	}
 	m.cmd = emulator(hw, append([]string{"-snapshot", "-kernel", kernelOf(t, image),
 		"-append", "console=ttyS0 root=/dev/nvme0n1 rw rootfstype=ext4 panic=0 mitigations=off tsc=reliable quiet " + hw.cmdline,

@@ -27,8 +27,8 @@ import (
 // A rename is the only event it wakes for. While no agent runs, the log stays bounded all the same and "keep" holds
 // the first file that was full.
 //
-// It also wakes those who follow a log, so that one inotify instance serves a whole runtime: a machine lets a user have only 128 of them, and a
-// worker has many runtimes of which most never run anything. It watches from the first directory on.
+// It also wakes those who follow a log, so that one inotify instance serves a whole runtime: a machine lets a user have only 128 of
+// them, and a worker has many runtimes of which most never run anything. It watches from the first directory on.
 type keeper struct {
 	log  *slog.Logger
 	done chan struct{}
