@@ -2834,7 +2834,7 @@ export interface components {
         ImageView: {
             /** Format: date-time */
             added?: string;
-            /** @description Copies at the processes that stand by for this one. Absent where none does, or where a bucket has the images. */
+            /** @description Copies at processes that stand by. Absent without these, and with a bucket. */
             copies?: components["schemas"]["ImageCopies"];
             digest: string;
             /** @description Services with an earlier version that runs it; shown like usedBy. */
