@@ -1,0 +1,36 @@
+package cluster
+
+import (
+	"maps"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/cluster/core"
+)
+
+// TestRestartsAreOfTheirMinute: a worker that comes into touch, at first or again, brings all restarts that its instances ever had. They
+// are not of that minute.
+func TestRestartsAreOfTheirMinute(t *testing.T) {
+	use := func(name string, restarts map[skerry.InstanceID]int) core.WorkerUse {
+		return core.WorkerUse{Name: name, Restarts: restarts}
+	}
+	var r restartCount
+	for _, step := range []struct {
+		what string
+		list []core.WorkerUse
+		want map[string]int
+	}{
+		{"first reading", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 40})}, nil},
+		{"late worker", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 41}), use("b", map[skerry.InstanceID]int{"y": 700})},
+			map[string]int{"a": 1}},
+		{"a is away", []core.WorkerUse{use("b", map[skerry.InstanceID]int{"y": 702, "new": 3})}, map[string]int{"b": 5}},
+		{"a is back", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 43}), use("b", map[skerry.InstanceID]int{"y": 702})}, nil},
+		{"a goes on", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 44})}, map[string]int{"a": 1}},
+	} {
+		got := r.since(step.list)
+		maps.DeleteFunc(got, func(_ string, n int) bool { return n == 0 })
+		if !maps.Equal(got, step.want) {
+			t.Errorf("%s: got restarts %v, want %v", step.what, got, step.want)
+		}
+	}
+}
