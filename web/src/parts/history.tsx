@@ -1,5 +1,5 @@
 import { Group, SegmentedControl, SimpleGrid, Stack, Text } from "@mantine/core";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import type { History, HistoryPoint } from "../api/types";
 import { bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { useGet } from "../state/query";
@@ -16,8 +16,11 @@ export interface Past extends Sample {
   workers?: number;
 }
 
-/** past gives a slot for each step from the first point to the last; one of which nothing is known has no values. */
-export function past(points: HistoryPoint[], stepMinutes: number): Past[] {
+/**
+ * past gives a slot for each step from the first point to the last that is over now, or to the last point if nobody says when that is. A
+ * slot of which nothing is known has no values.
+ */
+export function past(points: HistoryPoint[], stepMinutes: number, now = 0): Past[] {
   const step = stepMinutes * 60_000;
   const out: Past[] = [];
   for (const p of points) {
@@ -35,19 +38,27 @@ export function past(points: HistoryPoint[], stepMinutes: number): Past[] {
       workers: p.workers,
     });
   }
+  const last = out.at(-1);
+  // A point comes within its minute. A clock that is wrong here adds no more than a day.
+  const end = Math.min(now - step - 60_000, (out[0]?.at ?? 0) + day);
+  for (let gap = (last?.at ?? end) + step; gap <= end; gap += step) out.push({ at: gap, time: hour(gap) });
   return out;
 }
 
+const day = 24 * 60 * 60_000;
+
 const hour = (at: number) => new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
 
-/** about tells what somebody would read off a drawing: now, the most with its time, and for how long nothing is known. */
+/** about tells what somebody would read off a drawing: the last value, with its time if it is not of now, and the most with its time. */
 export function about(points: Past[], key: keyof Past, format: (n: number) => string, least = false): string {
   const known = points.filter((p) => p[key] !== undefined);
   const last = known.at(-1);
   if (!last) return "Not known";
   const value = (p: Past) => p[key] as number;
   const far = known.reduce((a, b) => ((least ? value(b) < value(a) : value(b) > value(a)) ? b : a));
-  return `Last: ${format(value(last))}, ${least ? "fewest" : "most"}: ${format(value(far))} at ${far.time}`;
+  const then =
+    last === points.at(-1) ? `Last: ${format(value(last))}` : `Last known: ${format(value(last))} at ${last.time}`;
+  return `${then}, ${least ? "fewest" : "most"}: ${format(value(far))} at ${far.time}`;
 }
 
 const spans = [
@@ -60,6 +71,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
   const [hours, setHours] = useState("24");
   const path = worker ? `/v1/workers/${encodeURIComponent(worker)}/history` : "/v1/history";
   const q = useGet<History>(path, 60, { hours, step: hours === "24" ? "10" : "2" });
+  const asked = useMemo(() => (q.data ? Date.now() : 0), [q.data]);
   return (
     <Stack>
       <Group justify="space-between">
@@ -71,7 +83,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
       <Loaded of={q}>
         {(h) => {
           const s = h.series?.[0];
-          const points = past(s?.points ?? [], h.stepMinutes);
+          const points = past(s?.points ?? [], h.stepMinutes, asked);
           if (!s || points.length === 0)
             return (
               <Panel>
