@@ -22,16 +22,29 @@ type siteHistory struct {
 // Run lives until ctx ends. Beside the role's lives it keeps the site's history: while the store takes no writes, too, because
 // then somebody will want to see it.
 func (h *siteHistory) Run(ctx context.Context) error {
+	return beside(ctx, h.hub.Run, func(ctx context.Context) {
+		reader := useReader{of: h}
+		h.kept.Run(ctx, reader.read)
+	})
+}
+
+// lastWrite is how long the role waits in the end until its history is written: a disk that hangs must not hold it.
+const lastWrite = 5 * time.Second
+
+// beside runs a role, and something else that is to end with it but need not.
+func beside(ctx context.Context, role func(context.Context) error, other func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		reader := useReader{of: h}
-		h.kept.Run(ctx, reader.read)
+		other(ctx)
 	}()
-	err := h.hub.Run(ctx)
+	err := role(ctx)
 	cancel()
-	<-done
+	select {
+	case <-done:
+	case <-time.After(lastWrite):
+	}
 	return err
 }
 

@@ -1,8 +1,12 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/core"
@@ -32,5 +36,22 @@ func TestRestartsAreOfTheirMinute(t *testing.T) {
 		if !maps.Equal(got, step.want) {
 			t.Errorf("%s: got restarts %v, want %v", step.what, got, step.want)
 		}
+	}
+}
+
+// TestTheHistoryHoldsNoRole: a role that ends does not wait for a disk that hangs, but for one that is slow.
+func TestTheHistoryHoldsNoRole(t *testing.T) {
+	ends := errors.New("another machine leads")
+	for _, c := range []struct {
+		takes, want time.Duration
+	}{{time.Second, time.Second}, {time.Hour, lastWrite}} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			err := beside(t.Context(), func(context.Context) error { return ends }, func(context.Context) { time.Sleep(c.takes) })
+			if got := time.Since(began); err != ends || got != c.want {
+				t.Errorf("a write of %v: got %v after %v, want %v after %v", c.takes, err, got, ends, c.want)
+			}
+			time.Sleep(c.takes) // until nothing is left
+		})
 	}
 }
