@@ -131,7 +131,9 @@ func (h *History) add(now time.Time, workers map[string]Reading) {
 	if own, ok := workers[site]; ok { // the site's own, which is no worker
 		all.RTT, all.Workers = own.RTT, all.Workers-1
 	}
-	h.put(site, all.at(now))
+	if all.Workers > 0 { // else nothing is known, which is not that nothing is used
+		h.put(site, all.at(now))
+	}
 }
 
 // put adds a point that is not yet in the file. It reports false if there are too many series. The caller holds the lock.

@@ -171,6 +171,18 @@ func TestNonsenseIsBounded(t *testing.T) {
 	}
 }
 
+// TestNobodyInTouch: while no worker is in touch, what the site uses is not known. It is not nothing.
+func TestNobodyInTouch(t *testing.T) {
+	h := open("")
+	for n, workers := range []map[string]Reading{site4(noon), {site: {RTT: time.Millisecond}}, {}, site4(noon)} {
+		h.add(noon.Add(time.Duration(n)*Every), workers)
+	}
+	want := []time.Time{noon, noon.Add(3 * time.Minute)}
+	if got := minutes(h.Show(site, noon.Add(5*time.Minute), time.Hour, Every)); !slices.Equal(got, want) {
+		t.Errorf("got points of the site at %v, want %v", got, want)
+	}
+}
+
 // TestClocks: points of a clock that was wrong are not shown once it is right, and hide none that are.
 func TestClocks(t *testing.T) {
 	h := open(filepath.Join(t.TempDir(), "history"))
