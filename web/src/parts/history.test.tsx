@@ -82,3 +82,20 @@ test("a worker of which nothing is known yet says so", async () => {
   shown({ stepMinutes: 10, series: [{ worker: "w1", capacity: {}, points: [] }] });
   expect(await screen.findByText(/Nothing is known of it yet/)).toBeTruthy();
 });
+
+test("a site's history tells how many workers its sums are of", async () => {
+  asUser(<HistoryOf />, {
+    role: "cluster",
+    at: "/",
+    route: "/",
+    answers: {
+      "/v1/history": {
+        stepMinutes: 10,
+        series: [{ capacity: {}, points: [point(10, { workers: 6 }), point(20, { workers: 4 })] }],
+      },
+    },
+    scopes: ["workers:read"],
+  });
+  expect(await screen.findByRole("table", { name: "Workers, hour by hour" })).toBeTruthy();
+  expect(screen.getByText(/^Last: 4, fewest: 4 at /)).toBeTruthy();
+});

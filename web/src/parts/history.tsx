@@ -66,6 +66,10 @@ const spans = [
   { label: "24 hours", value: "24" },
 ];
 
+type Drawn = [string, keyof Past & string, string, (n: number) => string, number?];
+
+const whole = (n: number) => Math.round(n).toLocaleString();
+
 /** HistoryOf draws what a worker, or the whole site without a worker, used in the last day. The site keeps a point a minute. */
 export default function HistoryOf({ worker }: { worker?: string }) {
   const [hours, setHours] = useState("24");
@@ -96,7 +100,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
             );
           const restarts = points.reduce((n, p) => n + (p.restarts ?? 0), 0);
           const gaps = points.filter((p) => p.cpu === undefined).length;
-          const all: [string, keyof Past & string, string, (n: number) => string, number?][] = [
+          const all: Drawn[] = [
             ["Processors", "cpu", "In use", cores, parseCPU(s.capacity.cpu as string) || undefined],
             ["Memory", "memory", "In use", bytes, parseBytes(s.capacity.memory as string) || undefined],
             ["Disk", "storage", "In use", bytes],
@@ -106,15 +110,19 @@ export default function HistoryOf({ worker }: { worker?: string }) {
               "Round trip",
               (n) => n.toFixed(1) + " ms",
             ],
-            ["Instances", "instances", "Running", (n) => Math.round(n).toLocaleString()],
-            ["Restarts", "restarts", "Restarts", (n) => Math.round(n).toLocaleString()],
+            ["Instances", "instances", "Running", whole],
+            // Of workers that were away the sums have nothing.
+            ...(worker ? [] : [["Workers", "workers", "In touch", whole] as Drawn]),
+            ["Restarts", "restarts", "Restarts", whole],
           ];
           return (
             <>
               {gaps > 0 && (
                 <Text size="sm" role="status">
-                  Of {count(gaps * h.stepMinutes, "minute")} nothing is known: {worker ? "it" : "the site"} was not
-                  there to be asked.
+                  Of {count(gaps * h.stepMinutes, "minute")} nothing is known:{" "}
+                  {worker
+                    ? "it was not there to be asked."
+                    : "no worker was there to be asked, or the site did not run."}
                 </Text>
               )}
               <SimpleGrid cols={{ base: 1, lg: 2 }}>
@@ -128,7 +136,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
                       words={
                         key === "restarts"
                           ? `${count(restarts, "restart")} of instances in all`
-                          : about(points, key, format, key === "instances")
+                          : about(points, key, format, key === "instances" || key === "workers")
                       }
                       points={points}
                       rows={hourly(points, h.stepMinutes)}
