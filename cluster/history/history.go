@@ -165,11 +165,12 @@ func (h *History) workers() int {
 	return n
 }
 
-// forget removes the series of workers of which nothing was read for a day. The caller holds the lock.
+// forget removes the series of workers of which nothing was read for a day. Of a worker that was read while the clock was wrong the points
+// of before count, too. The caller holds the lock.
 func (h *History) forget(now time.Time) {
 	oldest := minuteOf(now.Add(-Span))
 	maps.DeleteFunc(h.series, func(name string, s *series) bool {
-		return s.fresh == 0 && (len(s.points) == 0 || s.points[len(s.points)-1].minute < oldest)
+		return s.fresh == 0 && !slices.ContainsFunc(s.points, func(p point) bool { return p.minute >= oldest })
 	})
 }
 

@@ -205,6 +205,24 @@ func TestClocks(t *testing.T) {
 	}
 }
 
+// TestClockOfABoard: a board without a battery starts in 1970, and keeps the points of the day when it is told what time it is.
+func TestClockOfABoard(t *testing.T) {
+	h := open(filepath.Join(t.TempDir(), "history"))
+	put := func(now time.Time) {
+		h.add(now, map[string]Reading{"a": {CPU: 100}})
+		h.save()
+	}
+	put(noon.Add(-time.Hour))
+	put(time.Unix(60, 0))
+	put(noon)
+	want := []time.Time{noon.Add(-time.Hour), noon}
+	for _, name := range []string{site, "a"} {
+		if got := minutes(h.Show(name, noon, Span, Every)); !slices.Equal(got, want) {
+			t.Errorf("%q: got points at %v, want %v", name, got, want)
+		}
+	}
+}
+
 // TestSteps: a step has the mean, the fewest instances and all restarts; a step in which nothing was read has no point.
 func TestSteps(t *testing.T) {
 	h := open("")
