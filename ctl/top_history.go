@@ -98,7 +98,8 @@ func drawBars(points []view.HistoryPoint, of func(*view.HistoryPoint) int64, cap
 	for n := range points {
 		at := steps - 1 - int(now.Truncate(historyStep).Sub(points[n].At)/historyStep)
 		if at >= 0 && at < steps {
-			row[at] = signs[min(max(of(&points[n]), 0)*int64(len(signs))/all, int64(len(signs)-1))]
+			share := float64(max(of(&points[n]), 0)) / float64(all)
+			row[at] = signs[min(int(share*float64(len(signs))), len(signs)-1)]
 		}
 	}
 	return string(row)

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func TestBarsOfADay(t *testing.T) {
 		{"no capacity: the most is all", []view.HistoryPoint{at(1, 10), at(0, 20)}, 0, "······················▅█"},
 		{"more than there is", []view.HistoryPoint{at(1, 4000), at(0, 8000)}, 4000, "······················▅█"},
 		{"the clock was ahead", []view.HistoryPoint{at(-3, 4000)}, 4000, "························"},
+		{"more than any machine has", []view.HistoryPoint{at(1, 1), at(0, math.MaxInt64)}, 4000, "······················▁█"},
 		{"below zero", []view.HistoryPoint{at(0, -5)}, 4000, "·······················▁"},
 	} {
 		if got := drawBars(c.points, cpu, c.capacity, now); got != c.want {
