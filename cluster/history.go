@@ -22,16 +22,29 @@ type siteHistory struct {
 // Run lives until ctx ends. Beside the role's lives it keeps the site's history: while the store takes no writes, too, because
 // then somebody will want to see it.
 func (h *siteHistory) Run(ctx context.Context) error {
+	return beside(ctx, h.hub.Run, func(ctx context.Context) {
+		reader := useReader{of: h}
+		h.kept.Run(ctx, reader.read)
+	})
+}
+
+// lastWrite is how long the role waits in the end until its history is written: a disk that hangs must not hold it.
+const lastWrite = 5 * time.Second
+
+// beside runs a role, and something else that is to end with it but need not.
+func beside(ctx context.Context, role func(context.Context) error, other func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		reader := useReader{of: h}
-		h.kept.Run(ctx, reader.read)
+		other(ctx)
 	}()
-	err := h.hub.Run(ctx)
+	err := role(ctx)
 	cancel()
-	<-done
+	select {
+	case <-done:
+	case <-time.After(lastWrite):
+	}
 	return err
 }
 
@@ -74,10 +87,10 @@ func capacityOf(w *view.WorkerView) spec.Resources {
 	return w.Facts.Capacity
 }
 
-// useReader reads what the site's workers use. restarts is what it read of each instance before; nil: nothing yet.
+// useReader reads what the site's workers use.
 type useReader struct {
 	of       *siteHistory
-	restarts map[skerry.InstanceID]int
+	restarts restartCount
 }
 
 func (u *useReader) read(ctx context.Context) (map[string]history.Reading, error) {
@@ -86,22 +99,36 @@ func (u *useReader) read(ctx context.Context) (map[string]history.Reading, error
 		return nil, err
 	}
 	out := map[string]history.Reading{}
-	restarts := map[skerry.InstanceID]int{}
+	restarts := u.restarts.since(list)
 	for _, w := range list {
-		r := history.Reading{CPU: w.Used.CPU, Memory: w.Used.Memory, Storage: w.Used.Storage, Instances: w.Running,
-			RTT: childRTT(u.of.hub, w.Name)}
-		for id, n := range w.Restarts {
-			if restarts[id] = n; u.restarts != nil {
-				r.Restarts += max(n-u.restarts[id], 0)
-			}
-		}
-		out[w.Name] = r
+		out[w.Name] = history.Reading{CPU: w.Used.CPU, Memory: w.Used.Memory, Storage: w.Used.Storage, Instances: w.Running,
+			Restarts: restarts[w.Name], RTT: childRTT(u.of.hub, w.Name)}
 	}
-	u.restarts = restarts
 	if up := u.of.up(); up != nil {
 		out[""] = history.Reading{RTT: up.RTT()}
 	}
 	return out, nil
+}
+
+// restartCount makes of the restarts since instances were first started those since the reading before.
+type restartCount struct {
+	last    map[skerry.InstanceID]int // at the reading before
+	workers map[string]bool           // of which that told
+}
+
+// since counts for each worker. Of one that was not in touch at the reading before, nobody knows when its instances restarted: it has none.
+func (r *restartCount) since(list []core.WorkerUse) map[string]int {
+	out, last, workers := map[string]int{}, map[skerry.InstanceID]int{}, map[string]bool{}
+	for _, w := range list {
+		workers[w.Name] = true
+		for id, n := range w.Restarts {
+			if last[id] = n; r.workers[w.Name] {
+				out[w.Name] += max(n-r.last[id], 0)
+			}
+		}
+	}
+	r.last, r.workers = last, workers
+	return out
 }
 
 // childRTT is the last round trip that a worker measured to here; 0: it is not known. Nothing is sent for it.

@@ -68,10 +68,16 @@ func historyTable(list []view.HistorySeries, now time.Time) *table {
 		if last.RTTMs > 0 {
 			rtt = strconv.FormatFloat(last.RTTMs, 'f', 1, 64) + "ms"
 		}
-		out.add(ref, []string{name, drawBars(series.Points, cpu, int64(series.Capacity.CPU), now), cores(last.CPU),
+		row := []string{name, drawBars(series.Points, cpu, int64(series.Capacity.CPU), now), cores(last.CPU),
 			cores(skerry.MilliCPU(most(series.Points, cpu))), drawBars(series.Points, memory, int64(series.Capacity.Memory), now),
 			size(last.Memory), size(skerry.Bytes(most(series.Points, memory))), size(last.Storage),
-			strconv.Itoa(last.Instances), strconv.Itoa(restarts), rtt})
+			strconv.Itoa(last.Instances), strconv.Itoa(restarts), rtt}
+		if last.At.Before(now.Truncate(historyStep).Add(-historyStep)) { // it is away, and what it used then is not of now
+			for _, n := range []int{2, 5, 7, 8, 10} {
+				row[n] = ""
+			}
+		}
+		out.add(ref, row)
 	}
 	return out
 }
@@ -92,7 +98,8 @@ func drawBars(points []view.HistoryPoint, of func(*view.HistoryPoint) int64, cap
 	for n := range points {
 		at := steps - 1 - int(now.Truncate(historyStep).Sub(points[n].At)/historyStep)
 		if at >= 0 && at < steps {
-			row[at] = signs[min(max(of(&points[n]), 0)*int64(len(signs))/all, int64(len(signs)-1))]
+			share := float64(max(of(&points[n]), 0)) / float64(all)
+			row[at] = signs[min(int(share*float64(len(signs))), len(signs)-1)]
 		}
 	}
 	return string(row)

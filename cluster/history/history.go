@@ -131,7 +131,9 @@ func (h *History) add(now time.Time, workers map[string]Reading) {
 	if own, ok := workers[site]; ok { // the site's own, which is no worker
 		all.RTT, all.Workers = own.RTT, all.Workers-1
 	}
-	h.put(site, all.at(now))
+	if all.Workers > 0 { // else nothing is known, which is not that nothing is used
+		h.put(site, all.at(now))
+	}
 }
 
 // put adds a point that is not yet in the file. It reports false if there are too many series. The caller holds the lock.
@@ -163,11 +165,12 @@ func (h *History) workers() int {
 	return n
 }
 
-// forget removes the series of workers of which nothing was read for a day. The caller holds the lock.
+// forget removes the series of workers of which nothing was read for a day. Of a worker that was read while the clock was wrong the points
+// of before count, too. The caller holds the lock.
 func (h *History) forget(now time.Time) {
 	oldest := minuteOf(now.Add(-Span))
 	maps.DeleteFunc(h.series, func(name string, s *series) bool {
-		return s.fresh == 0 && (len(s.points) == 0 || s.points[len(s.points)-1].minute < oldest)
+		return s.fresh == 0 && !slices.ContainsFunc(s.points, func(p point) bool { return p.minute >= oldest })
 	})
 }
 

@@ -171,6 +171,18 @@ func TestNonsenseIsBounded(t *testing.T) {
 	}
 }
 
+// TestNobodyInTouch: while no worker is in touch, what the site uses is not known. It is not nothing.
+func TestNobodyInTouch(t *testing.T) {
+	h := open("")
+	for n, workers := range []map[string]Reading{site4(noon), {site: {RTT: time.Millisecond}}, {}, site4(noon)} {
+		h.add(noon.Add(time.Duration(n)*Every), workers)
+	}
+	want := []time.Time{noon, noon.Add(3 * time.Minute)}
+	if got := minutes(h.Show(site, noon.Add(5*time.Minute), time.Hour, Every)); !slices.Equal(got, want) {
+		t.Errorf("got points of the site at %v, want %v", got, want)
+	}
+}
+
 // TestClocks: points of a clock that was wrong are not shown once it is right, and hide none that are.
 func TestClocks(t *testing.T) {
 	h := open(filepath.Join(t.TempDir(), "history"))
@@ -190,6 +202,24 @@ func TestClocks(t *testing.T) {
 	again.load()
 	if got := minutes(again.Show("a", noon, Span, Every)); !slices.Equal(got, want) {
 		t.Errorf("after a restart: got points at %v, want %v", got, want)
+	}
+}
+
+// TestClockOfABoard: a board without a battery starts in 1970, and keeps the points of the day when it is told what time it is.
+func TestClockOfABoard(t *testing.T) {
+	h := open(filepath.Join(t.TempDir(), "history"))
+	put := func(now time.Time) {
+		h.add(now, map[string]Reading{"a": {CPU: 100}})
+		h.save()
+	}
+	put(noon.Add(-time.Hour))
+	put(time.Unix(60, 0))
+	put(noon)
+	want := []time.Time{noon.Add(-time.Hour), noon}
+	for _, name := range []string{site, "a"} {
+		if got := minutes(h.Show(name, noon, Span, Every)); !slices.Equal(got, want) {
+			t.Errorf("%q: got points at %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -443,11 +443,14 @@ func (i *Instance) since(is func(wire.Step) bool) time.Time {
 }
 
 // lastRan is how long an instance last ran without a break where it is now, by this tier's clock. One that ended before anybody heard that
-// it ran did not run.
+// it ran did not run. One that stands for the copies at a site has no phase.
 func (i *Instance) lastRan(now time.Time) time.Duration {
-	end := now
+	end, running := now, skerry.PhaseRunning
+	if i.Target != "" {
+		running = skerry.PhaseNone
+	}
 	for n := len(i.Timeline) - 1; n >= 0 && i.Timeline[n].State != skerry.Requested; n-- {
-		if t := &i.Timeline[n]; t.State != skerry.Running || t.Phase != skerry.PhaseRunning {
+		if t := &i.Timeline[n]; t.State != skerry.Running || t.Phase != running {
 			end = t.At
 		} else if n == 0 || i.Timeline[n-1].State != t.State || i.Timeline[n-1].Phase != t.Phase {
 			return end.Sub(t.At)

@@ -43,3 +43,34 @@ func TestRetriesBecomeRarer(t *testing.T) {
 		s.becomes(skerry.Running, skerry.PhaseRunning, longestWait+2*steady)
 	}
 }
+
+// How long something last ran is told by its timeline, also for what stands for the copies at a site.
+func TestLastRan(t *testing.T) {
+	began := time.Unix(1e9, 0)
+	step := func(minute int, state skerry.State, phase skerry.Phase) wire.Step {
+		return wire.Step{At: began.Add(time.Duration(minute) * time.Minute), State: state, Phase: phase}
+	}
+	requested := step(0, skerry.Requested, skerry.PhaseNone)
+	for name, c := range map[string]struct {
+		target   string
+		timeline []wire.Step
+		want     int
+	}{
+		"nothing":       {"", nil, 0},
+		"never ran":     {"", []wire.Step{requested, step(1, skerry.WorkerScheduled, skerry.PhaseFetching)}, 0},
+		"runs":          {"", []wire.Step{requested, step(2, skerry.Running, skerry.PhaseRunning)}, 58},
+		"ran elsewhere": {"", []wire.Step{step(0, skerry.Running, skerry.PhaseRunning), step(9, skerry.Requested, skerry.PhaseNone)}, 0},
+		"restarted, and failed": {"", []wire.Step{requested, step(1, skerry.Running, skerry.PhaseRunning),
+			step(31, skerry.Running, skerry.PhaseBackOff), step(32, skerry.Running, skerry.PhaseRunning), step(35, skerry.Failed, skerry.PhaseExited)}, 3},
+		"copies at a site": {"site", []wire.Step{requested, step(1, skerry.WorkerScheduled, skerry.PhaseNone),
+			step(2, skerry.Running, skerry.PhaseNone)}, 58},
+		"copies that ran": {"site", []wire.Step{requested, step(2, skerry.Running, skerry.PhaseNone),
+			step(12, skerry.WorkerScheduled, skerry.PhaseNone)}, 10},
+	} {
+		i := Instance{Target: c.target}
+		i.Timeline = c.timeline
+		if got := i.lastRan(began.Add(time.Hour)); got != time.Duration(c.want)*time.Minute {
+			t.Errorf("%s: got %v, want %d minutes", name, got, c.want)
+		}
+	}
+}

@@ -162,6 +162,25 @@ func TestKVMThatInterprets(t *testing.T) {
 	}
 }
 
+// TestWorkOfBefore has what is left of an earlier self-test: what it used does not end the next one.
+func TestWorkOfBefore(t *testing.T) {
+	for _, grows := range []bool{false, true} {
+		used := time.Minute
+		s := &selfTest{used: func() time.Duration {
+			if grows {
+				used += time.Second
+			}
+			return used
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended := false
+		if s.watch(ctx, 2*time.Second, func(error) { ended = true }); ended != grows {
+			t.Errorf("the work grows: %v; the try was ended: %v", grows, ended)
+		}
+	}
+}
+
 // TestGuestWithoutClock has an emulator whose guest finds no clock, twice; the third one is silent.
 func TestGuestWithoutClock(t *testing.T) {
 	dir := t.TempDir()

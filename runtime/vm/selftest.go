@@ -180,12 +180,12 @@ func (s *selfTest) tryKVM(ctx context.Context, found *choice, try func(context.C
 // errSpent ends a try that has used too much of processors.
 var errSpent = errors.New("a guest has used too much of the processors")
 
-// watch ends a try when tasks of self-tests have used so much of processors.
+// watch ends a try when tasks of self-tests have used so much of processors since it began: one of before may still be there.
 func (s *selfTest) watch(ctx context.Context, most time.Duration, spent func(error)) {
 	const every = 100 * time.Millisecond
 	clock := time.NewTicker(every)
 	defer clock.Stop()
-	for s.used() <= most {
+	for before := s.used(); s.used()-before <= most; {
 		select {
 		case <-ctx.Done():
 			return

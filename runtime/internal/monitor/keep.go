@@ -131,7 +131,11 @@ func (k *keeper) remove(dir string) {
 
 // follow has a channel of one place told of changes in a log directory, until unfollow.
 func (k *keeper) follow(dir string, f chan<- struct{}) error {
-	return k.change(dir, func(d *logDir) { d.followers = append(d.followers, f) })
+	err := k.change(dir, func(d *logDir) { d.followers = append(d.followers, f) })
+	if err != nil {
+		k.unfollow(dir, f)
+	}
+	return err
 }
 
 func (k *keeper) unfollow(dir string, f chan<- struct{}) {

@@ -143,3 +143,24 @@ func TestManyLogsAreFollowed(t *testing.T) {
 		t.Errorf("%d inotify instances in the end", got)
 	}
 }
+
+// Who cannot follow a log is not remembered.
+func TestNotFollowed(t *testing.T) {
+	k := newKeeper(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	defer k.close()
+	dir := t.TempDir()
+	k.add(dir)
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.follow(dir, make(chan struct{}, 1)); err == nil {
+		t.Error("a directory that is gone was followed")
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.dirs {
+		if len(d.followers) != 0 {
+			t.Errorf("%d followers of %s are left", len(d.followers), d.path)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,31 +77,44 @@ type stream struct {
 }
 
 func (s *stream) openFiles() error {
-	var infos []os.FileInfo
+	var err error
+	if s.files, _, err = openParts(s.dir); len(s.files) > 0 {
+		s.cur = bufio.NewReaderSize(s.files[0], 1<<16)
+	}
+	return err
+}
+
+// openParts opens what there is of a log, the oldest first.
+func openParts(dir string) (files []*os.File, infos []os.FileInfo, err error) {
 	for _, name := range []string{"old", "keep", "log"} {
-		f, err := os.Open(filepath.Join(s.dir, name))
+		f, err := os.Open(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return err
+		var info os.FileInfo
+		if err == nil {
+			files = append(files, f)
+			info, err = f.Stat()
 		}
-		info, err := f.Stat()
 		if err != nil {
-			f.Close()
-			return err
+			closeAll(files)
+			return nil, nil, err
 		}
 		// "keep" is usually a second name of "log".
 		if n := len(infos); n > 0 && os.SameFile(infos[n-1], info) {
 			f.Close()
+			files = files[:n]
 			continue
 		}
-		s.files, infos = append(s.files, f), append(infos, info)
+		infos = append(infos, info)
 	}
-	if len(s.files) > 0 {
-		s.cur = bufio.NewReaderSize(s.files[0], 1<<16)
+	return files, infos, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
 	}
-	return nil
 }
 
 // watch arranges to be woken by writes, by rotations and by the end of the task.
@@ -217,13 +231,30 @@ func (s *stream) nextFile() bool {
 	}
 	a, errA := f.Stat()
 	b, errB := s.files[0].Stat()
+	f.Close()
 	if errA != nil || errB != nil || os.SameFile(a, b) {
-		f.Close()
 		return false
 	}
-	s.files = append(s.files, f)
 	// Conmon has stopped writing to the old file by now, so one more pass over it is the last.
-	return true
+	return s.openNewer(b)
+}
+
+// openNewer adds the files that are newer than the one that is read: several, for who reads slowly.
+func (s *stream) openNewer(than os.FileInfo) bool {
+	for again := true; ; again = false {
+		files, infos, err := openParts(s.dir)
+		if err != nil {
+			return false
+		}
+		at := slices.IndexFunc(infos, func(i os.FileInfo) bool { return os.SameFile(i, than) })
+		if at < 0 && again { // its names may have changed meanwhile
+			closeAll(files)
+			continue
+		}
+		closeAll(files[:at+1])
+		s.files = append(s.files, files[at+1:]...)
+		return len(files) > at+1
+	}
 }
 
 func (s *stream) sleep() error {

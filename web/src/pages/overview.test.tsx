@@ -57,3 +57,17 @@ test("where all is well, that is said", async () => {
   shown([worker("w1", {})], [app("shop", {})]);
   expect(await screen.findByText("Everything runs as it should.", {}, patience)).toBeTruthy();
 });
+
+test("while nobody knows of the workers, not everything runs", async () => {
+  asUser(<Overview />, {
+    role: "cluster",
+    at: "/",
+    route: "/",
+    answers: {},
+    scopes: ["apps:read", "workers:read"],
+    watch: [app("shop", {})],
+  });
+  expect(await screen.findByText("2 / 2", {}, patience)).toBeTruthy();
+  expect(await screen.findByText(/It is not known how the workers are/)).toBeTruthy();
+  expect(screen.queryByText("Everything runs as it should.")).toBeNull();
+});

@@ -1,5 +1,6 @@
 import { Box, Button, Group, Progress, SimpleGrid, Stack, Table, Text } from "@mantine/core";
 import { Link } from "react-router-dom";
+import { aboutError } from "../api/client";
 import type { ClusterView, List, WorkerView } from "../api/types";
 import { ago, bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
@@ -72,9 +73,14 @@ export function Overview() {
         <Number_ value={attention} label={attention === 1 ? "needs attention" : "need attention"} />
       </SimpleGrid>
       <Panel title="Needs attention">
-        {attention === 0 ? (
+        {members.error !== undefined && (
+          <Text mb={attention ? "sm" : undefined}>
+            It is not known how the {kind} are now: {aboutError(members.error).text}
+          </Text>
+        )}
+        {attention === 0 && members.error !== undefined ? null : attention === 0 ? (
           <Text c="dimmed">
-            {!fleet.synced
+            {!fleet.synced || members.loading
               ? "Loading …"
               : apps.length === 0
                 ? "Nothing is deployed yet."

@@ -1,5 +1,5 @@
 import { Group, SegmentedControl, SimpleGrid, Stack, Text } from "@mantine/core";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import type { History, HistoryPoint } from "../api/types";
 import { bytes, cores, count, parseBytes, parseCPU } from "../format";
 import { useGet } from "../state/query";
@@ -16,8 +16,11 @@ export interface Past extends Sample {
   workers?: number;
 }
 
-/** past gives a slot for each step from the first point to the last; one of which nothing is known has no values. */
-export function past(points: HistoryPoint[], stepMinutes: number): Past[] {
+/**
+ * past gives a slot for each step from the first point to the last that is over now, or to the last point if nobody says when that is. A
+ * slot of which nothing is known has no values.
+ */
+export function past(points: HistoryPoint[], stepMinutes: number, now = 0): Past[] {
   const step = stepMinutes * 60_000;
   const out: Past[] = [];
   for (const p of points) {
@@ -35,19 +38,27 @@ export function past(points: HistoryPoint[], stepMinutes: number): Past[] {
       workers: p.workers,
     });
   }
+  const last = out.at(-1);
+  // A point comes within its minute. A clock that is wrong here adds no more than a day.
+  const end = Math.min(now - step - 60_000, (out[0]?.at ?? 0) + day);
+  for (let gap = (last?.at ?? end) + step; gap <= end; gap += step) out.push({ at: gap, time: hour(gap) });
   return out;
 }
 
+const day = 24 * 60 * 60_000;
+
 const hour = (at: number) => new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
 
-/** about tells what somebody would read off a drawing: now, the most with its time, and for how long nothing is known. */
+/** about tells what somebody would read off a drawing: the last value, with its time if it is not of now, and the most with its time. */
 export function about(points: Past[], key: keyof Past, format: (n: number) => string, least = false): string {
   const known = points.filter((p) => p[key] !== undefined);
   const last = known.at(-1);
   if (!last) return "Not known";
   const value = (p: Past) => p[key] as number;
   const far = known.reduce((a, b) => ((least ? value(b) < value(a) : value(b) > value(a)) ? b : a));
-  return `Last: ${format(value(last))}, ${least ? "fewest" : "most"}: ${format(value(far))} at ${far.time}`;
+  const then =
+    last === points.at(-1) ? `Last: ${format(value(last))}` : `Last known: ${format(value(last))} at ${last.time}`;
+  return `${then}, ${least ? "fewest" : "most"}: ${format(value(far))} at ${far.time}`;
 }
 
 const spans = [
@@ -55,11 +66,16 @@ const spans = [
   { label: "24 hours", value: "24" },
 ];
 
+type Drawn = [string, keyof Past & string, string, (n: number) => string, number?];
+
+const whole = (n: number) => Math.round(n).toLocaleString();
+
 /** HistoryOf draws what a worker, or the whole site without a worker, used in the last day. The site keeps a point a minute. */
 export default function HistoryOf({ worker }: { worker?: string }) {
   const [hours, setHours] = useState("24");
   const path = worker ? `/v1/workers/${encodeURIComponent(worker)}/history` : "/v1/history";
   const q = useGet<History>(path, 60, { hours, step: hours === "24" ? "10" : "2" });
+  const asked = useMemo(() => (q.data ? Date.now() : 0), [q.data]);
   return (
     <Stack>
       <Group justify="space-between">
@@ -71,7 +87,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
       <Loaded of={q}>
         {(h) => {
           const s = h.series?.[0];
-          const points = past(s?.points ?? [], h.stepMinutes);
+          const points = past(s?.points ?? [], h.stepMinutes, asked);
           if (!s || points.length === 0)
             return (
               <Panel>
@@ -84,7 +100,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
             );
           const restarts = points.reduce((n, p) => n + (p.restarts ?? 0), 0);
           const gaps = points.filter((p) => p.cpu === undefined).length;
-          const all: [string, keyof Past & string, string, (n: number) => string, number?][] = [
+          const all: Drawn[] = [
             ["Processors", "cpu", "In use", cores, parseCPU(s.capacity.cpu as string) || undefined],
             ["Memory", "memory", "In use", bytes, parseBytes(s.capacity.memory as string) || undefined],
             ["Disk", "storage", "In use", bytes],
@@ -94,15 +110,19 @@ export default function HistoryOf({ worker }: { worker?: string }) {
               "Round trip",
               (n) => n.toFixed(1) + " ms",
             ],
-            ["Instances", "instances", "Running", (n) => Math.round(n).toLocaleString()],
-            ["Restarts", "restarts", "Restarts", (n) => Math.round(n).toLocaleString()],
+            ["Instances", "instances", "Running", whole],
+            // Of workers that were away the sums have nothing.
+            ...(worker ? [] : [["Workers", "workers", "In touch", whole] as Drawn]),
+            ["Restarts", "restarts", "Restarts", whole],
           ];
           return (
             <>
               {gaps > 0 && (
                 <Text size="sm" role="status">
-                  Of {count(gaps * h.stepMinutes, "minute")} nothing is known: {worker ? "it" : "the site"} was not
-                  there to be asked.
+                  Of {count(gaps * h.stepMinutes, "minute")} nothing is known:{" "}
+                  {worker
+                    ? "it was not there to be asked."
+                    : "no worker was there to be asked, or the site did not run."}
                 </Text>
               )}
               <SimpleGrid cols={{ base: 1, lg: 2 }}>
@@ -116,7 +136,7 @@ export default function HistoryOf({ worker }: { worker?: string }) {
                       words={
                         key === "restarts"
                           ? `${count(restarts, "restart")} of instances in all`
-                          : about(points, key, format, key === "instances")
+                          : about(points, key, format, key === "instances" || key === "workers")
                       }
                       points={points}
                       rows={hourly(points, h.stepMinutes)}
