@@ -105,6 +105,7 @@ func (d *depot) load(ctx context.Context) error {
 		if n.LastUsed.IsZero() { // nobody here noted how it was used
 			n.LastUsed = now
 		}
+		n.Life = "" // a ledger that has it no more does not mean that it was deleted
 		store.names[k] = n
 	}
 	store.changes++
