@@ -56,7 +56,9 @@ func (d *depot) loadLedger(ctx context.Context) error {
 		if _, there := names[k]; err != nil || there || !n.Pushed || n.Life == d.ledger.Life || !d.own(ref) || d.ledger.Follows {
 			continue
 		}
-		if err := d.putName(ctx, ref, n); err != nil {
+		if err := d.putName(ctx, ref, n); errors.Is(err, ErrTooLarge) {
+			continue // it stays on this disk alone
+		} else if err != nil {
 			return fmt.Errorf("enter the images of this machine there: %w", err)
 		}
 		names[k] = n
