@@ -146,10 +146,13 @@ func parseDepotName(raw []byte) (n depotName, err error) {
 // own reports whether the images of a repository lie in the depot.
 func (d *depot) own(ref imageref.Ref) bool { return d != nil && ref.Registry == d.s.o.Local }
 
-// behind gives the sources of a repository's blobs, with the depot first.
+// behind gives the sources of a repository's blobs, with the depot first. Standbys come last: they lack what is the tier's above.
 func behind(s *Store, ref imageref.Ref, sources []*Source) []*Source {
 	if !s.depot.own(ref) {
 		return sources
+	}
+	if s.depot.ledger != nil {
+		return append(slices.Clone(sources), s.depot.source)
 	}
 	return append([]*Source{s.depot.source}, sources...)
 }
