@@ -1,16 +1,24 @@
 package artifact
 
 import (
+	"context"
+	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	gname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact/imageref"
 )
@@ -64,4 +72,111 @@ func TestStandbysAreAskedLast(t *testing.T) {
 	if n := standbys.n.Load(); n != 0 {
 		t.Errorf("requests to standbys for an image of the tier above: got %d, want 0", n)
 	}
+}
+
+// memDepot has objects in memory.
+type memDepot struct {
+	mu      sync.Mutex
+	objects map[string]string
+}
+
+func (d *memDepot) Put(_ context.Context, name string, from io.Reader, _ int64) error {
+	raw, err := io.ReadAll(from)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objects[name] = string(raw)
+	return err
+}
+
+func (d *memDepot) Get(_ context.Context, name string, offset int64) (io.ReadCloser, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, there := d.objects[name]; !there {
+		return nil, fs.ErrNotExist
+	}
+	return io.NopCloser(strings.NewReader(d.objects[name][offset:])), nil
+}
+
+func (d *memDepot) Delete(_ context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.objects, name)
+	return nil
+}
+
+func (d *memDepot) List(_ context.Context, prefix string, each func(string, int64, time.Time) error) error {
+	d.mu.Lock()
+	all := maps.Clone(d.objects)
+	d.mu.Unlock()
+	for name, content := range all {
+		if strings.HasPrefix(name, prefix) {
+			if err := each(name, int64(len(content)), time.Time{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *memDepot) String() string { return "memory" }
+
+// TestStandbysFillMoreThanTheCache: what a process that leads lacks of its own images comes from a standby, however little it may keep of
+// other registries' images.
+func TestStandbysFillMoreThanTheCache(t *testing.T) {
+	names := &memDepot{objects: map[string]string{}}
+	open := func(cache int64, others http.RoundTripper) *Store {
+		st, err := Open(filepath.Join(t.TempDir(), "images"), Options{Local: imageref.BuiltIn, MaxCache: cache,
+			Ledger: &Ledger{Names: names, Life: "one", Others: others}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		if err := LoadDepot(t.Context(), st); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	first := open(0, http.DefaultTransport)
+	srv := httptest.NewServer(&Handler{Store: first, Registry: imageref.BuiltIn,
+		Authorize: func(*http.Request, string, string) error { return nil }})
+	defer srv.Close()
+	image, err := random.Image(3<<20, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := gname.ParseReference(srv.Listener.Addr().String()+"/shop/web:1", gname.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, image); err != nil {
+		t.Fatal(err)
+	}
+	held := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		q.Set("ns", imageref.BuiltIn)
+		r.URL.RawQuery = q.Encode()
+		Held(first).ServeHTTP(w, r)
+	}))
+	defer held.Close()
+	second := open(1<<20, transportTo(held.Listener.Addr().String()))
+	told := 0
+	Complete(t.Context(), second, Completion{Each: func(_ digest.Digest, err error) bool {
+		told++
+		if err != nil {
+			t.Errorf("image: got %v, want no error", err)
+		}
+		return true
+	}})
+	if told != 1 {
+		t.Errorf("images told of: got %d, want 1", told)
+	}
+}
+
+type transportTo string
+
+// RoundTrip implements http.RoundTripper.
+func (t transportTo) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Host = string(t)
+	return http.DefaultTransport.RoundTrip(r)
 }
