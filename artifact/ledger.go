@@ -34,6 +34,12 @@ type Ledger struct {
 	Follows bool
 }
 
+// recordLister is a Depot of names that gives all of them as they are at one moment: read one by one, those of a store that is exchanged
+// meanwhile would count as deleted.
+type recordLister interface {
+	ListRecords(ctx context.Context, prefix string, each func(name string, value []byte) error) error
+}
+
 func newLedger(s *Store, l *Ledger) *depot {
 	d := newDepot(s, l.Names)
 	d.complete = map[repoImage]bool{}

@@ -110,9 +110,9 @@ type namesOfLife struct {
 	life skerry.Incarnation
 }
 
-// List implements artifact.Depot.
-func (n namesOfLife) List(ctx context.Context, prefix string, each func(name string, size int64, modified time.Time) error) error {
-	if err := n.ImageNames.List(ctx, prefix, each); err != nil {
+// ListRecords gives names with what the store says of them.
+func (n namesOfLife) ListRecords(ctx context.Context, prefix string, each func(name string, value []byte) error) error {
+	if err := n.ImageNames.ListRecords(ctx, prefix, each); err != nil {
 		return err
 	}
 	if now, err := lifeOf(ctx, n.Store); err != nil || now != n.life {

@@ -3,17 +3,20 @@
 package tier
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/store"
 )
 
 // put sends something to a registry as a client of its own would, and gives the status of the answer.
@@ -87,5 +90,52 @@ func TestNameTooLargeForTheStore(t *testing.T) {
 		t.Errorf("push: got status %d, want 413", got)
 	}
 	l.end()
+	leadImages(t, dir, st).wantPulled("shop/web:1")
+}
+
+// exchangedStore is one that another store takes the place of as soon as it was listed.
+type exchangedStore struct {
+	store.Store
+	gets atomic.Int64
+}
+
+func (s *exchangedStore) Get(ctx context.Context, key string) (store.Record, error) {
+	if strings.HasPrefix(key, keyImages) {
+		s.gets.Add(1)
+		return store.Record{}, store.ErrNotFound
+	}
+	return s.Store.Get(ctx, key)
+}
+
+// TestNamesAreOfOneMoment: a standby takes names over as they are at one moment, and at once. Those of a store that is exchanged meanwhile
+// do not count as deleted.
+func TestNamesAreOfOneMoment(t *testing.T) {
+	st := roleStore(t)
+	dir := filepath.Join(t.TempDir(), "images")
+	l := leadImages(t, dir, st)
+	l.push("shop/web:1", 1000)
+	l.end()
+	life, err := lifeOf(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := &exchangedStore{Store: st}
+	kept, err := artifact.Open(dir, artifact.Options{Local: imageref.BuiltIn, Ledger: &artifact.Ledger{
+		Names: namesOfLife{ImageNames{names}, life}, Life: string(life), Follows: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := artifact.ReloadLedger(t.Context(), kept); err != nil {
+		t.Error(err)
+	}
+	if n := len(artifact.LedgerImages(kept)); n != 1 {
+		t.Errorf("images: got %d, want 1", n)
+	}
+	if n := names.gets.Load(); n != 0 {
+		t.Errorf("names that were read one by one: got %d, want 0", n)
+	}
+	if err := kept.Close(); err != nil {
+		t.Error(err)
+	}
 	leadImages(t, dir, st).wantPulled("shop/web:1")
 }
