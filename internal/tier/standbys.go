@@ -166,24 +166,24 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	return nil
 }
 
-func (s *Standbys) hear(b *standby, h have) error {
+func (s *Standbys) hear(from *standby, told have) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.Anew {
-		clear(b.whole)
+	if told.Anew {
+		clear(from.whole)
 	}
-	if len(b.whole)+len(h.Whole) > maxWhole {
+	if len(from.whole)+len(told.Whole) > maxWhole {
 		return fmt.Errorf("a standby cannot have more than %d images", maxWhole)
 	}
-	for _, d := range h.Gone {
-		delete(b.whole, d)
+	for _, d := range told.Gone {
+		delete(from.whole, d)
 	}
-	for _, d := range h.Whole {
-		b.whole[d] = true
+	for _, d := range told.Whole {
+		from.whole[d] = true
 	}
-	b.told, b.missing, b.why, b.heard = true, h.Missing, h.Why, time.Now()
-	if h.Missing == 0 && b.link != nil {
-		b.inStep = true
+	from.told, from.missing, from.why, from.heard = true, told.Missing, told.Why, time.Now()
+	if told.Missing == 0 && from.link != nil {
+		from.inStep = true
 	}
 	s.signalLocked()
 	return nil
