@@ -47,7 +47,8 @@ func newLedger(s *Store, l *Ledger) *depot {
 	return d
 }
 
-// loadLedger takes the names over. Those that were pushed here and that this ledger has never had are entered.
+// loadLedger takes the names over. Those that were pushed here and that this ledger has never had are entered, a tag that it has if that
+// was pushed here later, where the ledger did not count.
 func (d *depot) loadLedger(ctx context.Context) error {
 	store := d.s
 	names, sent, err := d.readNames(ctx)
@@ -59,7 +60,9 @@ func (d *depot) loadLedger(ctx context.Context) error {
 	store.mu.Unlock()
 	for k, n := range mine {
 		ref, err := imageref.Parse(k)
-		if _, there := names[k]; err != nil || there || !n.Pushed || n.Life == d.ledger.Life || !d.own(ref) || d.ledger.Follows {
+		there, named := names[k]
+		if err != nil || !n.Pushed || n.Life == d.ledger.Life || !d.own(ref) || d.ledger.Follows ||
+			named && (there.Digest == n.Digest || !n.Added.After(there.Added)) {
 			continue
 		}
 		if err := d.putName(ctx, ref, n); errors.Is(err, ErrTooLarge) {
