@@ -68,6 +68,7 @@ type depot struct {
 	sends chan struct{} // taken by who sends a blob
 
 	mostBlobs, mostNames int
+	mostName             int // bytes of a name's record
 
 	// Guarded by Store.mu.
 	leader   Leader // as this process has noted; zero: it has not
@@ -99,7 +100,8 @@ type depotName struct {
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
 		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{}, damaged: map[digest.Digest]bool{},
-		doubts: map[string]map[digest.Digest]func(){}, mostBlobs: maxDepotBlobs, mostNames: maxDepotNames}
+		doubts: map[string]map[digest.Digest]func(){}, mostBlobs: maxDepotBlobs, mostNames: maxDepotNames,
+		mostName: maxDepotName}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }

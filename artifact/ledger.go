@@ -34,6 +34,12 @@ type Ledger struct {
 	Follows bool
 }
 
+// The names of a ledger are in one store with everything else of a role, which whoever may push must not fill.
+const (
+	maxLedgerNames = 100_000
+	maxLedgerName  = 4 << 10 // bytes
+)
+
 // recordLister is a Depot of names that gives all of them as they are at one moment: read one by one, those of a store that is exchanged
 // meanwhile would count as deleted.
 type recordLister interface {
@@ -42,7 +48,7 @@ type recordLister interface {
 
 func newLedger(s *Store, l *Ledger) *depot {
 	d := newDepot(s, l.Names)
-	d.complete = map[repoImage]bool{}
+	d.complete, d.mostNames, d.mostName = map[repoImage]bool{}, maxLedgerNames, maxLedgerName
 	d.ledger, d.source = l, &Source{BaseURL: "http://standby", Transport: l.Others, Limit: l.Limit}
 	return d
 }

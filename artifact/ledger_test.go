@@ -2,6 +2,8 @@ package artifact
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -179,4 +181,44 @@ func (t transportTo) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Host = string(t)
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestLedgerIsBounded: whoever may push does not fill the store of the role, in which everything else is as well.
+func TestLedgerIsBounded(t *testing.T) {
+	st, err := Open(filepath.Join(t.TempDir(), "images"), Options{Local: imageref.BuiltIn,
+		Ledger: &Ledger{Names: &memDepot{objects: map[string]string{}}, Life: "one"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if err := LoadDepot(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	repo := imageref.Ref{Registry: imageref.BuiltIn, Repository: "shop/web"}
+	var layers []string
+	for n := range 100 {
+		sum := digest.FromString(fmt.Sprint(n))
+		if err := st.proofs.note(repo, sum); err != nil {
+			t.Fatal(err)
+		}
+		layers = append(layers, fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.layer.nondistributable.v1.tar","urls":["http://x/"],`+
+			`"size":1,"digest":"%s"}`, sum))
+	}
+	wide := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":`+
+		`"application/vnd.oci.image.config.v1+json","size":2,"digest":"%s"},"layers":[%s]}`, digest.FromString("{}"), strings.Join(layers, ","))
+	sum, err := st.putBlob([]byte(wide), digest.FromString(wide))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(t.Context(), st, repo.Pinned(digest.FromString(wide)), name{Digest: digest.FromString(wide), Pushed: true}); !errors.Is(err,
+		ErrTooLarge) {
+		t.Errorf("name of an image with 100 layers that lie elsewhere: got %v (%v), want %v", err, sum, ErrTooLarge)
+	}
+	for n := range maxLedgerNames {
+		st.names[fmt.Sprint("name", n)] = name{Digest: digest.FromString("one")}
+	}
+	one := imageref.Ref{Registry: imageref.BuiltIn, Repository: "shop/web", Tag: "1"}
+	if err := publish(t.Context(), st, one, name{Digest: digest.FromString("one"), Pushed: true}); !errors.Is(err, ErrFull) {
+		t.Errorf("one name more than %d: got %v, want %v", maxLedgerNames, err, ErrFull)
+	}
 }
