@@ -206,13 +206,12 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 	wide := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":`+
 		`"application/vnd.oci.image.config.v1+json","size":2,"digest":"%s"},"layers":[%s]}`, digest.FromString("{}"), strings.Join(layers, ","))
-	sum, err := st.putBlob([]byte(wide), digest.FromString(wide))
-	if err != nil {
+	sum := digest.FromString(wide)
+	if _, err := st.putBlob([]byte(wide), sum); err != nil {
 		t.Fatal(err)
 	}
-	if err := publish(t.Context(), st, repo.Pinned(digest.FromString(wide)), name{Digest: digest.FromString(wide), Pushed: true}); !errors.Is(err,
-		ErrTooLarge) {
-		t.Errorf("name of an image with 100 layers that lie elsewhere: got %v (%v), want %v", err, sum, ErrTooLarge)
+	if err := publish(t.Context(), st, repo.Pinned(sum), name{Digest: sum, Pushed: true}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("name of an image with 100 layers that lie elsewhere: got %v, want %v", err, ErrTooLarge)
 	}
 	for n := range maxLedgerNames {
 		st.names[fmt.Sprint("name", n)] = name{Digest: digest.FromString("one")}

@@ -30,7 +30,7 @@ func joinStandby(t *testing.T, s *Standbys, name string, serves http.HandlerFunc
 // TestStandbyThatDoesNotAnswer: what one standby does not answer another one is asked for, soon, and first from then on.
 func TestStandbyThatDoesNotAnswer(t *testing.T) {
 	s := NewStandbys()
-	s.Answers = 50 * time.Millisecond
+	s.Answers = 3 * time.Second
 	over, asked := make(chan struct{}), make(chan struct{}, 10)
 	joinStandby(t, s, "first", func(http.ResponseWriter, *http.Request) {
 		asked <- struct{}{}
