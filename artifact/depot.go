@@ -68,6 +68,7 @@ type depot struct {
 	sends chan struct{} // taken by who sends a blob
 
 	mostBlobs, mostNames int
+	mostName             int // bytes of a name's record
 
 	// Guarded by Store.mu.
 	leader   Leader // as this process has noted; zero: it has not
@@ -99,7 +100,8 @@ type depotName struct {
 func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
 		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{}, damaged: map[digest.Digest]bool{},
-		doubts: map[string]map[digest.Digest]func(){}, mostBlobs: maxDepotBlobs, mostNames: maxDepotNames}
+		doubts: map[string]map[digest.Digest]func(){}, mostBlobs: maxDepotBlobs, mostNames: maxDepotNames,
+		mostName: maxDepotName}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }
@@ -146,10 +148,13 @@ func parseDepotName(raw []byte) (n depotName, err error) {
 // own reports whether the images of a repository lie in the depot.
 func (d *depot) own(ref imageref.Ref) bool { return d != nil && ref.Registry == d.s.o.Local }
 
-// behind gives the sources of a repository's blobs, with the depot first.
+// behind gives the sources of a repository's blobs, with the depot first. Standbys come last: they lack what is the tier's above.
 func behind(s *Store, ref imageref.Ref, sources []*Source) []*Source {
 	if !s.depot.own(ref) {
 		return sources
+	}
+	if s.depot.ledger != nil {
+		return append(slices.Clone(sources), s.depot.source)
 	}
 	return append([]*Source{s.depot.source}, sources...)
 }

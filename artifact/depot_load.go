@@ -105,6 +105,7 @@ func (d *depot) load(ctx context.Context) error {
 		if n.LastUsed.IsZero() { // nobody here noted how it was used
 			n.LastUsed = now
 		}
+		n.Life = "" // a ledger that has it no more does not mean that it was deleted
 		store.names[k] = n
 	}
 	store.changes++
@@ -140,6 +141,28 @@ func (d *depot) begin(ctx context.Context, used bool) error {
 func (d *depot) readNames(ctx context.Context) (map[string]name, map[imageref.Ref][]digest.Digest, error) {
 	names, sent := map[string]name{}, map[imageref.Ref][]digest.Digest{}
 	var mu sync.Mutex
+	take := func(k, object string, raw []byte) error {
+		n, err := parseDepotName(raw)
+		if err != nil {
+			return fmt.Errorf("object %s: %w", object, err)
+		}
+		n.LastUsed = time.Time{}
+		mu.Lock()
+		defer mu.Unlock()
+		names[k] = n.name
+		sent[repoOf(k)] = append(sent[repoOf(k)], n.Sent...)
+		return nil
+	}
+	if records, ok := d.Depot.(recordLister); ok && d.ledger != nil {
+		err := records.ListRecords(ctx, depotNames, func(object string, raw []byte) error {
+			k, err := d.keyOf(object)
+			if err != nil {
+				return err
+			}
+			return take(k, object, raw)
+		})
+		return names, sent, err
+	}
 	reads, gctx := errgroup.WithContext(ctx)
 	reads.SetLimit(depotParallel)
 	err := d.List(ctx, depotNames, func(object string, _ int64, _ time.Time) error {
@@ -155,16 +178,7 @@ func (d *depot) readNames(ctx context.Context) (map[string]name, map[imageref.Re
 			if err != nil {
 				return err
 			}
-			n, err := parseDepotName(raw)
-			if err != nil {
-				return fmt.Errorf("object %s: %w", object, err)
-			}
-			n.LastUsed = time.Time{}
-			mu.Lock()
-			defer mu.Unlock()
-			names[k] = n.name
-			sent[repoOf(k)] = append(sent[repoOf(k)], n.Sent...)
-			return nil
+			return take(k, object, raw)
 		})
 		return nil
 	})

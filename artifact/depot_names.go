@@ -3,6 +3,7 @@ package artifact
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -46,6 +47,10 @@ func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
 		}
 	}
 	raw := mustJSON(out)
+	if len(raw) > d.mostName { // nothing would be loaded any more, of nobody
+		return fmt.Errorf("%w: the name of an image with %d layers that lie elsewhere has %d bytes, and may have %d", ErrTooLarge, len(out.Sent),
+			len(raw), d.mostName)
+	}
 	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
 }
 

@@ -88,8 +88,11 @@ func begin(store *Store, ref imageref.Ref, name string, desc ocispec.Descriptor,
 	if joined, done, err := underWay(store, ref, name, desc, sources); done || err != nil {
 		return joined, err
 	}
-	if err := store.Cache.makeRoomLocked(desc.Size, used); err != nil {
-		return nil, err
+	// What standbys alone have is the store's own, and no part of the cache.
+	if d := store.depot; d == nil || d.ledger == nil || len(sources) != 1 || sources[0] != d.source {
+		if err := store.Cache.makeRoomLocked(desc.Size, used); err != nil {
+			return nil, err
+		}
 	}
 	file, err := os.OpenFile(filepath.Join(store.dir, "partial", name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

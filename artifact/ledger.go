@@ -34,14 +34,27 @@ type Ledger struct {
 	Follows bool
 }
 
+// The names of a ledger are in one store with everything else of a role, which whoever may push must not fill.
+const (
+	maxLedgerNames = 100_000
+	maxLedgerName  = 4 << 10 // bytes
+)
+
+// recordLister is a Depot of names that gives all of them as they are at one moment: read one by one, those of a store that is exchanged
+// meanwhile would count as deleted.
+type recordLister interface {
+	ListRecords(ctx context.Context, prefix string, each func(name string, value []byte) error) error
+}
+
 func newLedger(s *Store, l *Ledger) *depot {
 	d := newDepot(s, l.Names)
-	d.complete = map[repoImage]bool{}
+	d.complete, d.mostNames, d.mostName = map[repoImage]bool{}, maxLedgerNames, maxLedgerName
 	d.ledger, d.source = l, &Source{BaseURL: "http://standby", Transport: l.Others, Limit: l.Limit}
 	return d
 }
 
-// loadLedger takes the names over. Those that were pushed here and that this ledger has never had are entered.
+// loadLedger takes the names over. Those that were pushed here and that this ledger has never had are entered, a tag that it has if that
+// was pushed here later, where the ledger did not count.
 func (d *depot) loadLedger(ctx context.Context) error {
 	store := d.s
 	names, sent, err := d.readNames(ctx)
@@ -53,10 +66,14 @@ func (d *depot) loadLedger(ctx context.Context) error {
 	store.mu.Unlock()
 	for k, n := range mine {
 		ref, err := imageref.Parse(k)
-		if _, there := names[k]; err != nil || there || !n.Pushed || n.Life == d.ledger.Life || !d.own(ref) || d.ledger.Follows {
+		there, named := names[k]
+		if err != nil || !n.Pushed || n.Life == d.ledger.Life || !d.own(ref) || d.ledger.Follows ||
+			named && (there.Digest == n.Digest || !n.Added.After(there.Added)) {
 			continue
 		}
-		if err := d.putName(ctx, ref, n); err != nil {
+		if err := d.putName(ctx, ref, n); errors.Is(err, ErrTooLarge) {
+			continue // it stays on this disk alone
+		} else if err != nil {
 			return fmt.Errorf("enter the images of this machine there: %w", err)
 		}
 		names[k] = n

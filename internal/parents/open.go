@@ -63,19 +63,13 @@ func openImages(ctx context.Context, common *node.Common, role *leading, own Ima
 	opt := artifact.Options{MaxCache: int64(cmp.Or(own.ImageCache, DefaultImageCache)), Local: imageref.BuiltIn, Damaged: common.ImageDamaged,
 		Depot: role.fence(own.ImageDepot)}
 	var standbys *tier.Standbys
-	switch {
-	case !role.mayChange():
-	case own.ImageDepot == nil:
+	if role.mayChange() && own.ImageDepot == nil {
 		life, err := tier.OpenLife(ctx, role.Store)
 		if err != nil {
 			return nil, err
 		}
 		standbys = tier.NewStandbys()
 		opt.Ledger = &artifact.Ledger{Names: tier.ImageNames{Store: role.Store}, Life: string(life.Incarnation), Others: standbys}
-	default:
-		if err := tier.ForgetImageNames(ctx, role.Store); err != nil {
-			common.Log.Warn("names of images are still in the store: without the bucket they would count again", "err", err)
-		}
 	}
 	st, err := artifact.Open(filepath.Join(common.Dir, imageDir), opt)
 	if err != nil {
@@ -90,6 +84,8 @@ func openImages(ctx context.Context, common *node.Common, role *leading, own Ima
 	images := tier.NewImages(st, own.ImageLimits, hasParent, own.Registry)
 	if standbys != nil {
 		images.StandBy(standbys)
+	} else if role.mayChange() {
+		images.Former = role.Store
 	}
 	return images, nil
 }

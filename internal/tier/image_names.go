@@ -51,12 +51,17 @@ func (n ImageNames) Delete(ctx context.Context, name string) error {
 
 // List implements artifact.Depot.
 func (n ImageNames) List(ctx context.Context, prefix string, each func(name string, size int64, modified time.Time) error) error {
+	return n.ListRecords(ctx, prefix, func(name string, value []byte) error { return each(name, int64(len(value)), time.Time{}) })
+}
+
+// ListRecords gives names with what the store says of them, all of one moment.
+func (n ImageNames) ListRecords(ctx context.Context, prefix string, each func(name string, value []byte) error) error {
 	list, _, err := n.Store.List(ctx, keyImages+prefix)
 	if err != nil {
 		return err
 	}
 	for _, r := range list {
-		if err := each(r.Key[len(keyImages):], int64(len(r.Value)), time.Time{}); err != nil {
+		if err := each(r.Key[len(keyImages):], r.Value); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/sbom"
 	"skerry.dev/skerry/link"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/view"
 )
 
@@ -40,6 +41,8 @@ type Images struct {
 
 	// Standbys are the processes that stand by for this one and copy its images; nil: there can be none, or a bucket has the images.
 	Standbys *Standbys
+	// Former is the role's store, if it may have names of images from before there was a bucket; nil: it has none.
+	Former store.Store
 
 	parsing  sync.Mutex // one list of contents at a time is read: each may take some 200 MiB
 	mu       sync.Mutex // protects children
@@ -172,6 +175,11 @@ func (m *Images) loadDepot(ctx context.Context, log *slog.Logger, leader artifac
 		err := artifact.LoadDepot(ctx, m.Store)
 		if err == nil {
 			err = artifact.LeadDepot(ctx, m.Store, leader)
+		}
+		if err == nil && m.Former != nil { // no sooner: without them, nobody would have the images if the bucket is given up
+			if err := ForgetImageNames(ctx, m.Former); err != nil && ctx.Err() == nil {
+				log.Warn("names of images are still in the store: without the bucket they would count again", "err", err)
+			}
 		}
 		if err == nil {
 			if waiting {

@@ -110,9 +110,9 @@ type namesOfLife struct {
 	life skerry.Incarnation
 }
 
-// List implements artifact.Depot.
-func (n namesOfLife) List(ctx context.Context, prefix string, each func(name string, size int64, modified time.Time) error) error {
-	if err := n.ImageNames.List(ctx, prefix, each); err != nil {
+// ListRecords gives names with what the store says of them.
+func (n namesOfLife) ListRecords(ctx context.Context, prefix string, each func(name string, value []byte) error) error {
+	if err := n.ImageNames.ListRecords(ctx, prefix, each); err != nil {
 		return err
 	}
 	if now, err := lifeOf(ctx, n.Store); err != nil || now != n.life {
@@ -133,7 +133,12 @@ func (s *Standby) life(ctx context.Context) (err error) {
 	if s.Rate > 0 {
 		ledger.Limit = rate.NewLimiter(rate.Limit(s.Rate), rateBurst)
 	}
-	images, err := artifact.Open(s.Dir, artifact.Options{Local: imageref.BuiltIn, Ledger: ledger})
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	damaged := func(blob digest.Digest) {
+		end(fmt.Errorf("%s was damaged on this disk; what is there is looked at again", blob))
+	}
+	images, err := artifact.Open(s.Dir, artifact.Options{Local: imageref.BuiltIn, Ledger: ledger, Damaged: damaged})
 	if err != nil {
 		return err
 	}
@@ -157,7 +162,7 @@ func (s *Standby) life(ctx context.Context) (err error) {
 			err = s.session(ctx, conn, life, &leader, images, whole, changes)
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		s.change(func(v *view.ImageStandby) { v.Connected, v.Why = false, err.Error() })
 		if now, err := lifeOf(ctx, s.Store); err != nil || now != life {

@@ -456,8 +456,8 @@ func TestNamesOfAnotherLife(t *testing.T) {
 	if list, _, err := restored.List(t.Context(), keyImages); err != nil || len(list) != 2 {
 		t.Errorf("names in the restored store: got %d, %v, want 2", len(list), err)
 	}
-	every := func(string, int64, time.Time) error { return nil }
-	if err := (namesOfLife{ImageNames{restored}, "another"}).List(t.Context(), "names/", every); err == nil {
+	every := func(string, []byte) error { return nil }
+	if err := (namesOfLife{ImageNames{restored}, "another"}).ListRecords(t.Context(), "names/", every); err == nil {
 		t.Error("names of a store that took the place of another: got no error, want one: what is missing there was not deleted")
 	}
 	// A standby does not lose what its own disk had in another life.

@@ -28,9 +28,12 @@ const (
 	standbyPatience = 10 * time.Second
 	// standbyForgotten is how long one that left is shown.
 	standbyForgotten = 24 * time.Hour
+	// standbyAnswers is how long one that is asked may take to answer if another one can be asked in its place.
+	standbyAnswers   = 15 * time.Second
 	standbyKeepAlive = 15 * time.Second // a slow link is silent for long while a layer is on it
 	maxStandbys      = 16
 	maxHave          = 8 << 20 // bytes of a report
+	maxWhole         = 400_000 // images that a standby has; a registry has no more
 )
 
 // pathHave is where a standby tells what it has.
@@ -74,6 +77,7 @@ func parseHave(from io.Reader) (told have, err error) {
 type Standbys struct {
 	Images   *artifact.Store
 	Patience time.Duration // standbyPatience unless given
+	Answers  time.Duration // standbyAnswers unless given
 
 	mu      sync.Mutex
 	list    map[string]*standby
@@ -89,11 +93,13 @@ type standby struct {
 	told    bool // what it has, since it connected
 	inStep  bool // it had everything since, and each push in time
 	heard   time.Time
+	failed  time.Time // it did not answer
 }
 
 // NewStandbys knows of none yet.
 func NewStandbys() *Standbys {
-	return &Standbys{list: map[string]*standby{}, changed: make(chan struct{}), came: make(chan struct{}, 1), Patience: standbyPatience}
+	return &Standbys{list: map[string]*standby{}, changed: make(chan struct{}), came: make(chan struct{}, 1), Patience: standbyPatience,
+		Answers: standbyAnswers}
 }
 
 func (s *Standbys) signalLocked() {
@@ -120,7 +126,9 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		s.hear(known, told)
+		if err := s.hear(known, told); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
 	}))
 	if err != nil {
 		return err
@@ -158,23 +166,27 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	return nil
 }
 
-func (s *Standbys) hear(b *standby, h have) {
+func (s *Standbys) hear(from *standby, told have) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.Anew {
-		clear(b.whole)
+	if told.Anew {
+		clear(from.whole)
 	}
-	for _, d := range h.Gone {
-		delete(b.whole, d)
+	if len(from.whole)+len(told.Whole) > maxWhole {
+		return fmt.Errorf("a standby cannot have more than %d images", maxWhole)
 	}
-	for _, d := range h.Whole {
-		b.whole[d] = true
+	for _, d := range told.Gone {
+		delete(from.whole, d)
 	}
-	b.told, b.missing, b.why, b.heard = true, h.Missing, h.Why, time.Now()
-	if h.Missing == 0 && b.link != nil {
-		b.inStep = true
+	for _, d := range told.Whole {
+		from.whole[d] = true
+	}
+	from.told, from.missing, from.why, from.heard = true, told.Missing, told.Why, time.Now()
+	if told.Missing == 0 && from.link != nil {
+		from.inStep = true
 	}
 	s.signalLocked()
+	return nil
 }
 
 // copiesLocked counts the standbys, and those that have an image.
@@ -250,14 +262,19 @@ func (s *Standbys) List() (out []view.ImageStandby) {
 // errAlone says that nobody can be asked for an image that is not here.
 var errAlone = errors.New("no standby is connected that may have it")
 
-// RoundTrip implements http.RoundTripper: it asks one standby after the other.
+// RoundTrip implements http.RoundTripper: it asks one standby after the other, last those that did not answer before.
 func (s *Standbys) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	var links []*link.Duplex
+	var there []*standby
 	for _, name := range slices.Sorted(maps.Keys(s.list)) {
-		if to := s.list[name].link; to != nil {
-			links = append(links, to)
+		if s.list[name].link != nil {
+			there = append(there, s.list[name])
 		}
+	}
+	slices.SortStableFunc(there, func(a, b *standby) int { return a.failed.Compare(b.failed) })
+	var links []*link.Duplex
+	for _, b := range there {
+		links = append(links, b.link)
 	}
 	none := len(s.list) == 0
 	s.mu.Unlock()
@@ -267,17 +284,55 @@ func (s *Standbys) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var last error = &artifact.DepotError{Depot: "the disks of this role's processes", Err: errAlone}
 	for n, to := range links {
-		res, err := to.Transport.RoundTrip(r)
+		res, err := s.ask(r, to, n == len(links)-1)
 		if err == nil && (res.StatusCode < http.StatusBadRequest || n == len(links)-1) {
 			return res, nil
 		}
 		if err == nil {
 			res.Body.Close()
-		} else if last = err; r.Context().Err() != nil {
+			continue
+		}
+		if last = err; r.Context().Err() != nil {
 			break
 		}
+		s.mu.Lock()
+		there[n].failed = time.Now()
+		s.mu.Unlock()
 	}
 	return nil, last
+}
+
+// ask sends a request to one standby. Unless it is the last one that can be asked, it is not waited for long.
+func (s *Standbys) ask(r *http.Request, to *link.Duplex, last bool) (*http.Response, error) {
+	if last {
+		return to.Transport.RoundTrip(r)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	timer := time.AfterFunc(s.Answers, cancel)
+	res, err := to.Transport.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		timer.Stop()
+		cancel()
+		return nil, err
+	}
+	if !timer.Stop() {
+		res.Body.Close()
+		return nil, context.DeadlineExceeded
+	}
+	res.Body = &askedBody{res.Body, cancel}
+	return res, nil
+}
+
+// askedBody is the body of an answer that ends its request when it is closed.
+type askedBody struct {
+	io.ReadCloser
+	cancel func()
+}
+
+// Close implements io.Closer.
+func (b *askedBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 // restore fetches from standbys what is missing here, whenever one connects.
