@@ -99,6 +99,11 @@ func (s *Store) build(ctx context.Context, o BuildOptions) (Image, error) {
 		return Image{}, err
 	}
 	defer s.pin(manifest.desc.Digest)()
+	for _, sum := range []digest.Digest{layer.Digest, confDigest} { // or a store that may ask others would ask for them
+		if err := s.proofs.note(ref, sum); err != nil {
+			return Image{}, err
+		}
+	}
 	top := manifest.desc.Digest
 	if o.Index {
 		if top, err = s.addToIndex(ref, manifest, platform); err != nil {
