@@ -91,6 +91,7 @@ type standby struct {
 	missing int
 	why     string
 	told    bool // what it has, since it connected
+	ended   bool // the connection; what is still on its way of it does not count
 	inStep  bool // it had everything since, and each push in time
 	heard   time.Time
 	failed  time.Time // it did not answer
@@ -160,7 +161,7 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	known.link, known.inStep, known.heard = nil, false, time.Now()
+	known.link, known.ended, known.inStep, known.heard = nil, true, false, time.Now()
 	s.signalLocked()
 	s.mu.Unlock()
 	return nil
@@ -182,7 +183,7 @@ func (s *Standbys) hear(from *standby, told have) error {
 		from.whole[d] = true
 	}
 	from.told, from.missing, from.why, from.heard = true, told.Missing, told.Why, time.Now()
-	if told.Missing == 0 && from.link != nil {
+	if told.Missing == 0 && !from.ended { // it may tell before its connection is noted
 		from.inStep = true
 	}
 	s.signalLocked()
