@@ -14,6 +14,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -42,6 +43,21 @@ func (h *Handler) pass(id, rest string) *stream {
 			w, r = asStream(w, r)
 		}
 		h.opt.Backend.ServeInstance(w, r, skerry.InstanceID(id), rest)
+	}}
+}
+
+// passUpgraded is pass for a connection that becomes one of another protocol. Whoever asks for none of that is told so here: the worker,
+// which would refuse it, knows nothing of how the API tells errors.
+func passUpgraded(h *Handler, id, rest, proto string) *stream {
+	to := h.pass(id, rest)
+	return &stream{func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		if r.Header.Get("Upgrade") != proto && !websocket.IsWebSocketUpgrade(r) {
+			h.fail(w, r, skerry.Errorf(skerry.CodeInvalid, "this connection was not to be upgraded").
+				WithHint("send the headers Connection: Upgrade and Upgrade: %s", proto))
+			return
+		}
+		to.Body(ctx)
 	}}
 }
 
@@ -175,7 +191,7 @@ func (h *Handler) addInstances() {
 	}
 	exec := func(ctx context.Context, _ *auth.Principal, in *execIn) (*stream, error) {
 		callOf(ctx).detail = execDetail(in.Container, in.User, in.Command)
-		return h.pass(in.ID, "/exec"), nil
+		return passUpgraded(h, in.ID, "/exec", execstream.ProtoExec), nil
 	}
 	op := operation{ID: "exec", Method: http.MethodGet, Path: "/v1/instances/{id}/exec", Scope: auth.ScopeAppsExec, Object: objInstance,
 		Tag: "instances",
@@ -192,7 +208,7 @@ func (h *Handler) addInstances() {
 		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
-			return h.pass(in.ID, "/portforward"), nil
+			return passUpgraded(h, in.ID, "/portforward", execstream.ProtoForward), nil
 		})
 	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead,
 		Object: objInstance, Tag: "instances",

@@ -105,6 +105,13 @@ func statuses(t *testing.T, s *site, tier wire.Tier) {
 		if op.RequestBody == nil {
 			compare(http.StatusBadRequest, ask("?continue=x", made.Text, "", ""), "with a bad token")
 		}
+		if query := map[string]string{"exec": "?command=sh", "port-forward": "?port=80"}[o.ID]; query != "" {
+			res, body := s.raw(o.Method, there+query, made.Text, "", nil)
+			kind := res.Header.Get("Content-Type")
+			if res.StatusCode != http.StatusUnprocessableEntity || !lists(res.StatusCode) || kind != "application/problem+json" {
+				t.Errorf("%s without an upgraded connection: got %s %q, want 422 in the API's own form", o.ID, res.Status, body)
+			}
+		}
 		if strings.Contains(o.Path, "{") && o.ID != "upgrade-worker" { // which looks for its image first
 			there = path
 			got := ask(queryOf(o.ID), made.Text, "application/json", bodyOf(o.ID))
