@@ -467,14 +467,18 @@ func commandLine(t *testing.T, doc string, n int, line string, commands map[stri
 	}
 }
 
-// Links within the repository lead somewhere, to the heading as well.
+// Links within the repository lead to one place each, at the heading as well. A heading that stands twice is most often a part of the
+// document that does.
 func TestDocumentsLink(t *testing.T) {
 	all := documents(t)
 	anchors := map[string]map[string]bool{}
 	for _, d := range all {
 		anchors[d.name] = map[string]bool{}
-		d.prose(func(_ int, line string) {
+		d.prose(func(n int, line string) {
 			if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+				if anchors[d.name][anchor(title)] {
+					t.Errorf("%s:%d: the heading %q stands twice", d.name, n, title)
+				}
 				anchors[d.name][anchor(title)] = true
 			}
 		})
