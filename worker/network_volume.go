@@ -19,7 +19,7 @@ const serverPatience = 10 * time.Second
 
 // makeNetworkVolume finds a network file system mounted for an instance. Whether it is mounted is seen without asking its server, which may
 // hang: whoever asks it then waits apart, so that neither the agent nor other instances do.
-func (s *Server) makeNetworkVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
+func (pl places) makeNetworkVolume(ctx context.Context, table *nfsmount.Table, a *spec.Assignment, v *spec.Volume) error {
 	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return err
@@ -28,12 +28,12 @@ func (s *Server) makeNetworkVolume(ctx context.Context, a *spec.Assignment, v *s
 	if err != nil {
 		return err
 	}
-	_, err = within(ctx, s.opt.NFS.table, point, serverPatience, &noAnswer{*v.Host, serverPatience},
+	_, err = within(ctx, table, point, serverPatience, &noAnswer{*v.Host, serverPatience},
 		func() (os.FileInfo, error) { return os.Stat(v.Host.Path) }, func(os.FileInfo) {})
 	if err != nil || !bounded(a) {
 		return err
 	}
-	return s.mountHostPath(a, v)
+	return pl.mountHostPath(a, v)
 }
 
 // notMounted says that a network file system is not where a volume expects it. Its operator may mount it later.

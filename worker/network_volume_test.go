@@ -139,12 +139,12 @@ func TestHangingServer(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s.makeVolume(ctx, a, &volume) }()
+		go func() { done <- s.makeVolume(ctx, s.opt.NFS.table, a, &volume) }()
 		<-asked
 		if cancel(); !errors.Is(<-done, context.Canceled) {
 			t.Errorf("%s: an instance that waited for the server does not end when it is told to", level)
 		}
-		if err := s.makeVolume(t.Context(), a, &spec.Volume{Name: "other", Empty: &spec.EmptyVolume{}}); err != nil {
+		if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &spec.Volume{Name: "other", Empty: &spec.EmptyVolume{}}); err != nil {
 			t.Errorf("%s: another volume: %v", level, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestHostVolumeHoldsFewThreads(t *testing.T) {
 	for n := range tries {
 		volume := spec.Volume{Name: "v", Host: &spec.HostVolume{Path: filepath.Join(at, strconv.Itoa(n)), FileSystem: "glusterfs"}}
 		a := &spec.Assignment{ID: "web-1", Level: spec.LevelPrivileged}
-		go func() { done <- s.makeVolume(ctx, a, &volume) }()
+		go func() { done <- s.makeVolume(ctx, s.opt.NFS.table, a, &volume) }()
 	}
 	<-asked
 	time.Sleep(100 * time.Millisecond) // so that all have asked that may
@@ -193,7 +193,7 @@ func TestNetworkVolumeIsNotMounted(t *testing.T) {
 	base := t.TempDir()
 	s := &Server{places: places{filepath.Join(base, "worker")}}
 	a := &spec.Assignment{ID: "web-1", Level: spec.LevelPrivileged}
-	err := s.makeVolume(t.Context(), a, &spec.Volume{Name: "v", Host: &spec.HostVolume{Path: base, FileSystem: "nfs"}})
+	err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &spec.Volume{Name: "v", Host: &spec.HostVolume{Path: base, FileSystem: "nfs"}})
 	var missing *notMounted
 	var never impossible
 	if !errors.As(err, &missing) || errors.As(err, &never) {

@@ -39,13 +39,13 @@ func (pl places) volumeSource(a *spec.Assignment, v *spec.Volume) string {
 }
 
 // makeVolume makes a volume, or finds it made.
-func (s *Server) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
-	dir := s.volumeSource(a, v)
+func (pl places) makeVolume(ctx context.Context, table *nfsmount.Table, a *spec.Assignment, v *spec.Volume) error {
+	dir := pl.volumeSource(a, v)
 	switch {
 	case v.Host != nil && v.Host.FileSystem != "":
-		return s.makeNetworkVolume(ctx, a, v)
+		return pl.makeNetworkVolume(ctx, table, a, v)
 	case v.Host != nil && bounded(a):
-		return s.mountHostPath(a, v)
+		return pl.mountHostPath(a, v)
 	case v.Host != nil:
 		_, err := os.Stat(dir)
 		return err
@@ -56,7 +56,7 @@ func (s *Server) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Vol
 	case v.Empty.Memory:
 		return mountMemory(dir, v.Empty.Size)
 	}
-	return openDir(ctx, dir, filepath.Join(s.instanceDir(a.ID), "images", v.Name), v.Empty.Size, false)
+	return openDir(ctx, dir, filepath.Join(pl.instanceDir(a.ID), "images", v.Name), v.Empty.Size, false)
 }
 
 // openDir makes a directory that every user may write to, held to a size if that is not 0. What a lasting one has become since is
