@@ -75,7 +75,7 @@ func TestHostPaths(t *testing.T) {
 		a := &spec.Assignment{ID: "web-r1", Level: spec.LevelRestricted, HostPaths: c.grants,
 			Spec: spec.ServiceSpec{Volumes: []spec.Volume{{Name: "v", Host: &spec.HostVolume{Path: base + c.path}}}}}
 		v := &a.Spec.Volumes[0]
-		err := s.makeVolume(t.Context(), a, v)
+		err := s.makeVolume(t.Context(), s.opt.NFS.table, a, v)
 		if c.file == "" {
 			if err == nil || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("%s: %v", c.path, err)
@@ -85,7 +85,7 @@ func TestHostPaths(t *testing.T) {
 			}
 			continue
 		}
-		if err := errors.Join(err, s.makeVolume(t.Context(), a, v)); err != nil {
+		if err := errors.Join(err, s.makeVolume(t.Context(), s.opt.NFS.table, a, v)); err != nil {
 			t.Errorf("%s: %v", c.path, err)
 			continue
 		}
@@ -114,7 +114,7 @@ func TestHostPaths(t *testing.T) {
 	// An organisation that may do everything, and clusters of before.
 	for _, level := range []spec.SecurityLevel{spec.LevelPrivileged, ""} {
 		a := &spec.Assignment{ID: "web-r2", Level: level, Spec: spec.ServiceSpec{Volumes: []spec.Volume{{Name: "v", Host: &spec.HostVolume{Path: base + "/etc"}}}}}
-		if err := s.makeVolume(t.Context(), a, &a.Spec.Volumes[0]); err != nil || s.volumeSource(a, &a.Spec.Volumes[0]) != base+"/etc" {
+		if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &a.Spec.Volumes[0]); err != nil || s.volumeSource(a, &a.Spec.Volumes[0]) != base+"/etc" {
 			t.Errorf("%q: %v", level, err)
 		}
 	}

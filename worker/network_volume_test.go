@@ -3,12 +3,15 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -43,7 +46,7 @@ func TestOnFileSystem(t *testing.T) {
 		{"/srv/auto", "nfs", "autofs"},
 		{"/", "nfs", "ext4"},
 	} {
-		err := onFileSystem(someMounts, &spec.HostVolume{Path: c.path, FileSystem: c.kind})
+		_, err := onFileSystem(someMounts, &spec.HostVolume{Path: c.path, FileSystem: c.kind})
 		var missing *notMounted
 		if (err == nil) != (c.have == "") || err != nil && (!errors.As(err, &missing) || missing.have != c.have) {
 			t.Errorf("%s on %s: %v, expected it on %q", c.path, c.kind, err, c.have)
@@ -55,7 +58,7 @@ func FuzzOnFileSystem(f *testing.F) {
 	f.Add(someMounts, "/srv/nfs/nas/data")
 	f.Add("1 2 3:4 / / - nfs\n", "/")
 	f.Fuzz(func(t *testing.T, mounts, path string) {
-		err := onFileSystem(mounts, &spec.HostVolume{Path: path, FileSystem: "nfs"})
+		_, err := onFileSystem(mounts, &spec.HostVolume{Path: path, FileSystem: "nfs"})
 		var missing *notMounted
 		if err != nil && !errors.As(err, &missing) {
 			t.Errorf("%q in %q: %v is not of a mount that is missing", path, mounts, err)
@@ -128,6 +131,7 @@ func TestHangingServer(t *testing.T) {
 	}
 	asked := hangingServer(t, at)
 	s := &Server{places: places{filepath.Join(base, "worker")}}
+	s.opt.NFS.table = nfsTable(s.dir, &noNFS{})
 	volume := spec.Volume{Name: "v", Host: &spec.HostVolume{Path: at, FileSystem: "glusterfs"}}
 	for level, a := range map[spec.SecurityLevel]*spec.Assignment{
 		spec.LevelPrivileged: {ID: "web-1", Level: spec.LevelPrivileged},
@@ -135,21 +139,52 @@ func TestHangingServer(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s.makeVolume(ctx, a, &volume) }()
+		go func() { done <- s.makeVolume(ctx, s.opt.NFS.table, a, &volume) }()
 		<-asked
 		if cancel(); !errors.Is(<-done, context.Canceled) {
 			t.Errorf("%s: an instance that waited for the server does not end when it is told to", level)
 		}
-		if err := s.makeVolume(t.Context(), a, &spec.Volume{Name: "other", Empty: &spec.EmptyVolume{}}); err != nil {
+		if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &spec.Volume{Name: "other", Empty: &spec.EmptyVolume{}}); err != nil {
 			t.Errorf("%s: another volume: %v", level, err)
 		}
 	}
 	var late *noAnswer
-	if err := within(t.Context(), time.Millisecond, volume.Host, func() error {
-		_, err := os.Stat(at)
-		return err
-	}); !errors.As(err, &late) {
+	if _, err := within(t.Context(), s.opt.NFS.table, at, time.Millisecond, &noAnswer{*volume.Host, time.Millisecond},
+		func() (os.FileInfo, error) { return os.Stat(at) }, func(os.FileInfo) {}); !errors.As(err, &late) {
 		t.Errorf("the patience is over: %v, expected that the server does not answer", err)
+	}
+}
+
+// However often instances try a server of the operator's mounts that hangs, few threads of the agent's wait for it.
+func TestHostVolumeHoldsFewThreads(t *testing.T) {
+	base := t.TempDir()
+	at := filepath.Join(base, "volume")
+	if err := os.Mkdir(at, 0o755); err != nil {
+		t.Fatalf("make the mount point: %v", err)
+	}
+	asked := hangingServer(t, at)
+	s := &Server{places: places{filepath.Join(base, "worker")}}
+	s.opt.NFS.table = nfsTable(s.dir, &noNFS{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	const tries = 40
+	for n := range tries {
+		volume := spec.Volume{Name: "v", Host: &spec.HostVolume{Path: filepath.Join(at, strconv.Itoa(n)), FileSystem: "glusterfs"}}
+		a := &spec.Assignment{ID: "web-1", Level: spec.LevelPrivileged}
+		go func() { done <- s.makeVolume(ctx, s.opt.NFS.table, a, &volume) }()
+	}
+	<-asked
+	time.Sleep(100 * time.Millisecond) // so that all have asked that may
+	cancel()
+	for range tries {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("one that waited ended with %v, expected that it was told to", err)
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	if n := bytes.Count(stacks, []byte("\nos.Stat(")); n == 0 || n > 8 {
+		t.Errorf("%d threads wait for the server, want 1 to 8", n)
 	}
 }
 
@@ -158,7 +193,7 @@ func TestNetworkVolumeIsNotMounted(t *testing.T) {
 	base := t.TempDir()
 	s := &Server{places: places{filepath.Join(base, "worker")}}
 	a := &spec.Assignment{ID: "web-1", Level: spec.LevelPrivileged}
-	err := s.makeVolume(t.Context(), a, &spec.Volume{Name: "v", Host: &spec.HostVolume{Path: base, FileSystem: "nfs"}})
+	err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &spec.Volume{Name: "v", Host: &spec.HostVolume{Path: base, FileSystem: "nfs"}})
 	var missing *notMounted
 	var never impossible
 	if !errors.As(err, &missing) || errors.As(err, &never) {

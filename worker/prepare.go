@@ -216,7 +216,7 @@ func openVolume(ctx context.Context, s *Server, a *spec.Assignment, v *spec.Volu
 	if v.NFS != nil {
 		return s.opt.NFS.mount(ctx, v.NFS, s.nfsRecord(a.ID, v.Name))
 	}
-	return s.makeVolume(ctx, a, v)
+	return s.makeVolume(ctx, s.opt.NFS.table, a, v)
 }
 
 func writeConfig(path string, f spec.ConfigFile) error {

@@ -94,7 +94,7 @@ func TestDeepVolumeGoes(t *testing.T) {
 	s := withSnapshots(t, t.TempDir(), nil, nil)
 	a := &spec.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}}
 	v := &spec.Volume{Name: "data", Local: &spec.LocalVolume{}}
-	if err := s.makeVolume(t.Context(), a, v); err != nil {
+	if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, v); err != nil {
 		t.Fatal(err)
 	}
 	thread.Run(func() {

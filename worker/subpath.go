@@ -28,43 +28,12 @@ func mountPart(volume, sub, at string, missing bool) error {
 // mountRemotePart is mountPart of a volume on a server, which may hang. Whatever asks the server is done apart: opening the part, and
 // looking what it is. It is mounted as it was opened then, which asks nobody.
 func mountRemotePart(ctx context.Context, table *nfsmount.Table, volume *spec.NFSVolume, root, sub, at string) error {
-	bounded, cancel := context.WithTimeout(ctx, serverPatience)
-	defer cancel()
-	late := func() error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return &nfsmount.NoAnswer{Source: volume.Source(), After: serverPatience}
-	}
-	release, err := table.Asking(bounded, volume.Server)
+	part, err := within(ctx, table, volume.Server, serverPatience, &nfsmount.NoAnswer{Source: volume.Source(), After: serverPatience},
+		func() (*detached, error) { return detach(root, sub, false) }, func(part *detached) { unix.Close(part.tree) })
 	if err != nil {
-		return late()
+		return err
 	}
-	type opened struct {
-		part *detached
-		err  error
-	}
-	answer := make(chan opened)
-	go func() {
-		defer release() // when the server is back, or the mount gives it up
-		part, err := detach(root, sub, false)
-		select {
-		case answer <- opened{part, err}:
-		case <-bounded.Done():
-			if err == nil {
-				unix.Close(part.tree)
-			}
-		}
-	}()
-	select {
-	case o := <-answer:
-		if o.err != nil {
-			return o.err
-		}
-		return o.part.attach(sub, at)
-	case <-bounded.Done():
-		return late()
-	}
+	return part.attach(sub, at)
 }
 
 // detached is a part of a volume, mounted nowhere yet.

@@ -34,7 +34,7 @@ func TestPartsOfVolumes(t *testing.T) {
 		{Name: "h", Host: &spec.HostVolume{Path: base + "/host"}}}}}
 	write(base+"/host/there/file", "host")
 	write(base+"/outside/file", "outside")
-	if err := s.makeVolume(t.Context(), a, &a.Spec.Volumes[0]); err != nil {
+	if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &a.Spec.Volumes[0]); err != nil {
 		t.Fatal(err)
 	}
 	volume := s.volumeSource(a, &a.Spec.Volumes[0])

@@ -39,11 +39,11 @@ func (pl places) volumeSource(a *spec.Assignment, v *spec.Volume) string {
 }
 
 // makeVolume makes a volume, or finds it made.
-func (pl places) makeVolume(ctx context.Context, a *spec.Assignment, v *spec.Volume) error {
+func (pl places) makeVolume(ctx context.Context, table *nfsmount.Table, a *spec.Assignment, v *spec.Volume) error {
 	dir := pl.volumeSource(a, v)
 	switch {
 	case v.Host != nil && v.Host.FileSystem != "":
-		return pl.makeNetworkVolume(ctx, a, v)
+		return pl.makeNetworkVolume(ctx, table, a, v)
 	case v.Host != nil && bounded(a):
 		return pl.mountHostPath(a, v)
 	case v.Host != nil:

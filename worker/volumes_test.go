@@ -31,7 +31,7 @@ func TestVolumesAfterABoot(t *testing.T) {
 	for n := range a.Spec.Volumes {
 		v := &a.Spec.Volumes[n]
 		main.Mounts = append(main.Mounts, spec.Mount{Volume: v.Name, Path: "/" + v.Name})
-		if err := s.makeVolume(t.Context(), a, v); err != nil {
+		if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, v); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(s.volumeSource(a, v), "note"), []byte("kept"), 0o600); err != nil {
@@ -63,7 +63,7 @@ func TestOneVolumeGoes(t *testing.T) {
 	s := &Server{places: places{dir}, opt: ServerOptions{Dir: dir}, users: newUserRanges(dir, UserPool{}, "")}
 	a := &spec.Assignment{ID: "db-r1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "db"}}
 	for _, name := range []string{"data", "base"} {
-		if err := s.makeVolume(t.Context(), a, &spec.Volume{Name: name, Local: &spec.LocalVolume{}}); err != nil {
+		if err := s.makeVolume(t.Context(), s.opt.NFS.table, a, &spec.Volume{Name: name, Local: &spec.LocalVolume{}}); err != nil {
 			t.Fatal(err)
 		}
 	}

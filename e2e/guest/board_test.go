@@ -241,8 +241,7 @@ func (b *smallBoard) killed(t *testing.T) {
 	if n := len(strings.Fields(before)); n != 5 {
 		t.Fatalf("%d containers run, want 5", n)
 	}
-	b.must(t, "n=$(systemctl show -P NRestarts worker); systemctl kill -s KILL --kill-whom=main worker; "+
-		"until [ $(systemctl show -P NRestarts worker) -gt $n ] && systemctl -q is-active worker; do sleep 0.2; done")
+	b.must(t, crash("worker", "--kill-whom=main"))
 	b.await(t, "/root/skerry-worker status --data /var/lib/skerry/worker | grep '^Instances: *5$'")
 	b.site.ready(t)
 	if after := b.must(t, "pgrep -x workload | sort"); after != before {

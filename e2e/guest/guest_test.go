@@ -325,7 +325,7 @@ func (g *guest) manager(t *testing.T) {
 // outlive ends the agent in every way, and finds what ran running as before.
 func (g *guest) outlive(t *testing.T) {
 	ends := []string{
-		"n=$(systemctl show -P NRestarts skerry-worker); systemctl kill -s KILL skerry-worker; until [ $(systemctl show -P NRestarts skerry-worker) -gt $n ] && systemctl -q is-active skerry-worker; do sleep 2; done",
+		crash("skerry-worker", ""), // with all that is in its unit
 		"systemctl restart skerry-worker",
 		"systemctl stop skerry-worker && sleep 1 && systemctl start skerry-worker",
 	}

@@ -249,3 +249,9 @@ func (m *machine) await(t *testing.T, script string) string {
 	t.Helper()
 	return m.must(t, "for i in $(seq 40); do out=$("+script+") && { echo \"$out\"; exit; }; sleep 4; done; echo \"$out\"; exit 1")
 }
+
+// crash is a script that kills a unit, or its main process alone by the flag, and waits until the manager has started it again.
+func crash(unit, whom string) string {
+	return fmt.Sprintf("n=$(systemctl show -P NRestarts %[1]s); systemctl kill -s KILL %[2]s %[1]s; "+
+		"until [ $(systemctl show -P NRestarts %[1]s) -gt $n ] && systemctl -q is-active %[1]s; do sleep 2; done", unit, whom)
+}

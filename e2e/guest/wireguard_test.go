@@ -193,7 +193,7 @@ func (g *pair) goes(t *testing.T, s seen) {
 func (g *pair) killed(t *testing.T) {
 	g.goes(t, g.look(t, func() {
 		for _, w := range []string{"wa", "wb"} {
-			g.must(t, "n=$(systemctl show -P NRestarts "+w+"); systemctl kill -s KILL --kill-whom=main "+w+"; until [ $(systemctl show -P NRestarts "+w+") -gt $n ] && systemctl -q is-active "+w+"; do sleep 0.2; done")
+			g.must(t, crash(w, "--kill-whom=main"))
 			g.await(t, g.in(w, "skerry worker status --data /var/lib/"+w+" | grep '^Parent: *connected'"))
 			g.way(t, w, byKernel)
 		}

@@ -124,10 +124,19 @@ func (k *checking) qemu(ctx context.Context, c *choice) bool {
 	return true
 }
 
-// tryQEMU boots a guest, an emulated one with its kernel unpacked where that can be.
+// tryQEMU boots a guest, an emulated one with its kernel unpacked where that can be. One that has an entry need not come up by it: then the
+// image that was given is booted.
 func (k *checking) tryQEMU(ctx context.Context, c *choice) error {
-	if c.accel != "kvm" {
-		c.vmlinux = k.d.direct(ctx, c.kernel)
+	if c.accel == "kvm" {
+		return k.try(ctx, c)
+	}
+	if c.vmlinux = k.d.direct(ctx, c.kernel); c.vmlinux != "" {
+		err := k.try(ctx, c)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		k.d.opts.Log.Warn("no emulated guest came up with its kernel unpacked; they unpack it themselves", "err", err)
+		c.vmlinux = ""
 	}
 	return k.try(ctx, c)
 }

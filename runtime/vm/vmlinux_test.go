@@ -5,8 +5,10 @@ package vm
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,6 +112,55 @@ func TestEmulatedKernel(t *testing.T) {
 	}
 	if err := enteredByPVH(program); err == nil {
 		t.Errorf("this program is a kernel: got no error, want one that it has no PVH entry")
+	}
+}
+
+// TestUnpackedKernelDoesNotBoot has a kernel with an entry by which nothing comes up: machines get the image, unless that was not the reason.
+func TestUnpackedKernelDoesNotBoot(t *testing.T) {
+	image, _ := probe.Kernel("amd64")
+	file := filepath.Join(t.TempDir(), "vmlinuz")
+	if err := os.WriteFile(file, image, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o := options(t.TempDir())
+	o.Log = slog.New(slog.DiscardHandler)
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := os.MkdirAll(filepath.Join(o.Dir, "kernel"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		accel                  string
+		image, unpacked, ended bool // what comes up, and whether nobody waits any more
+		tries                  int
+		direct                 bool
+	}{
+		"both do":        {"tcg", true, true, false, 1, true},
+		"the image does": {"tcg", true, false, false, 2, false},
+		"none does":      {"tcg", false, false, false, 2, false},
+		"nobody waits":   {"tcg", true, false, true, 1, true},
+		"with KVM":       {"kvm", false, true, false, 1, false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		tries, up := 0, false
+		check := &checking{d: d, try: func(_ context.Context, c *choice) error {
+			if tries++; row.ended {
+				cancel()
+			}
+			if up = row.image && c.vmlinux == "" || row.unpacked && c.vmlinux != ""; !up {
+				return errors.New("nothing came up")
+			}
+			return nil
+		}}
+		found := &choice{accel: row.accel, kernel: kernel{Path: file, Digest: strings.Repeat("0", 64)}}
+		err := check.tryQEMU(ctx, found)
+		cancel()
+		if (err == nil) != up || tries != row.tries || (found.vmlinux != "") != row.direct {
+			t.Errorf("%s: got %v after %d tries, kernel %q; want %d tries", name, err, tries, found.vmlinux, row.tries)
+		}
 	}
 }
 
