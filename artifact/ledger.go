@@ -145,6 +145,35 @@ func (d *depot) names(key string, n name) bool {
 	return n.Pushed && n.Life == d.ledger.Life && d.own(repoOf(key))
 }
 
+// errNowhere says that a name leads to what nobody has who can be asked.
+var errNowhere = errors.New("none of those that are connected has it")
+
+// lacking says why an image of a ledger is not here; nil: it does not name a manifest or, with parts, anything that belongs to one.
+func (d *depot) lacking(ref imageref.Ref, sum digest.Digest, parts bool) error {
+	if !d.own(ref) || d.ledger == nil {
+		return nil
+	}
+	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
+	var tops []digest.Digest
+	d.s.mu.Lock()
+	for k, n := range d.s.names {
+		if repoOf(k) == repo && d.names(k, n) {
+			tops = append(tops, n.Digest)
+		}
+	}
+	d.s.mu.Unlock()
+	is := slices.Contains(tops, sum)
+	if parts && !is {
+		for desc := range d.s.under(repo, slices.Values(tops)) {
+			is = is || desc.Digest == sum
+		}
+	}
+	if !is {
+		return nil
+	}
+	return &DepotError{"the disks of this role's processes", errNowhere}
+}
+
 // ReloadLedger takes the names over once more, at a process that stands by.
 func ReloadLedger(ctx context.Context, s *Store) error { return s.depot.loadLedger(ctx) }
 

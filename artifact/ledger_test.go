@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact/imageref"
@@ -68,6 +70,60 @@ func TestStandbysFillMoreThanTheCache(t *testing.T) {
 	if told != 1 {
 		t.Errorf("images told of: got %d, want 1", told)
 	}
+}
+
+// TestNameWithoutContent: an image that is named, and that nobody has who can be asked, is not told to be unknown, to whom it would count
+// as deleted. Whoever asks whether to push it is told to, and it is there again.
+func TestNameWithoutContent(t *testing.T) {
+	names := newShelf()
+	nobody := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	first, second := startLedger(t, names, 0, nobody), (*machine)(nil)
+	img, err := pushImage(t, first.host, "shop/web:1", 1, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second = startLedger(t, names, 0, nobody)
+	sum := sumOf(t, img)
+	want := func(path string, get int) {
+		t.Helper()
+		if code, text := second.ask(http.MethodGet, path, nil); code != get {
+			t.Errorf("GET of %s: got %d %s, want %d", path, code, text, get)
+		}
+		if code, _ := second.ask(http.MethodHead, path, nil); code != http.StatusNotFound {
+			t.Errorf("HEAD of %s: got %d, want %d", path, code, http.StatusNotFound)
+		}
+	}
+	want("shop/web/manifests/1", http.StatusServiceUnavailable)
+	want("shop/web/manifests/"+sum.String(), http.StatusServiceUnavailable)
+	want("shop/web/manifests/2", http.StatusNotFound)
+	want("other/manifests/"+sum.String(), http.StatusNotFound)
+	if _, err := second.Store.Resolve(t.Context(), depotRegistry+"/shop/web:1", Platform{}); err == nil || errors.Is(err, ErrNotFound) {
+		t.Errorf("lookup here: got %v, want an error that does not say that it does not exist", err)
+	}
+	above := &Source{BaseURL: "http://" + second.host}
+	_, err = openStore(t, Options{}).Resolve(t.Context(), depotRegistry+"/shop/web:1", Platform{}, above)
+	if err == nil || errors.Is(err, ErrNotFound) {
+		t.Errorf("lookup at a site: got %v, want an error that does not say that it does not exist", err)
+	}
+	m, err := first.Store.readManifest(sum)
+	if err == nil {
+		_, err = second.Store.putBlob(m.raw, sum)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := m.image.Layers[0].Digest
+	want("shop/web/blobs/"+layer.String(), http.StatusServiceUnavailable)
+	want("other/blobs/"+layer.String(), http.StatusNotFound)
+	if err := os.Remove(second.Store.blobPath(sum)); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(second.ref(t, "shop/web:1"), img); err != nil {
+		t.Errorf("it is pushed again: got %v, want no error", err)
+	}
+	second.wantPulled("shop/web:1")
 }
 
 // TestLedgerIsBounded: whoever may push does not fill the store of the role, in which everything else is as well.
