@@ -3,6 +3,7 @@
 package artifact
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
@@ -124,6 +126,24 @@ func TestNameWithoutContent(t *testing.T) {
 		t.Errorf("it is pushed again: got %v, want no error", err)
 	}
 	second.wantPulled("shop/web:1")
+}
+
+// TestPruneUntil: who must not wait for the end of it gets an end, and what is left goes the next time.
+func TestPruneUntil(t *testing.T) {
+	st := openStore(t, Options{})
+	sum := digest.FromString("one")
+	if _, err := st.putBlob([]byte("one"), sum); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	later := time.Now().Add(time.Hour)
+	if _, err := PruneUntil(ended, st, later); !errors.Is(err, context.Canceled) {
+		t.Errorf("it must end: got %v, want %v", err, context.Canceled)
+	}
+	if out, err := PruneUntil(t.Context(), st, later); err != nil || out.Blobs != 1 {
+		t.Errorf("the next time: got %d blobs, %v, want 1", out.Blobs, err)
+	}
 }
 
 // TestLedgerIsBounded: whoever may push does not fill the store of the role, in which everything else is as well.
