@@ -140,7 +140,7 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	defer both.Close()
 	s.mu.Lock()
 	old := s.list[name]
-	if old == nil && len(s.list) >= maxStandbys {
+	if old == nil && len(s.list) >= maxStandbys && !s.forgetLocked() {
 		s.mu.Unlock()
 		return fmt.Errorf("there are %d standbys already", maxStandbys)
 	}
@@ -186,6 +186,18 @@ func untilEnd(ctx context.Context, both *link.Duplex, admit func() error) error 
 			}
 		}
 	}
+}
+
+// forgetLocked forgets the standby that left first, and reports whether one has left.
+func (s *Standbys) forgetLocked() bool {
+	first := ""
+	for name, b := range s.list {
+		if b.link == nil && (first == "" || b.heard.Before(s.list[first].heard)) {
+			first = name
+		}
+	}
+	delete(s.list, first)
+	return first != ""
 }
 
 func (s *Standbys) hear(from *standby, told have) error {
