@@ -137,7 +137,12 @@ func (d *depot) takeNames(names map[string]name) (gone []digest.Digest, err erro
 	}
 	d.complete = kept
 	store.changes++
-	return gone, store.saveNamesLocked()
+	if err := store.saveNamesLocked(); errors.Is(err, ErrFull) {
+		store.dirty = true // as in Prune: on a full disk, content goes first
+	} else if err != nil {
+		return nil, err
+	}
+	return gone, nil
 }
 
 // names reports whether the ledger has a name.

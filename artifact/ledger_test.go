@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,22 @@ func startLedger(t *testing.T, names Depot, cache int64, others http.RoundTrippe
 	t.Helper()
 	return startRegistry(t, filepath.Join(t.TempDir(), "images"), Options{MaxCache: cache,
 		Ledger: &Ledger{Names: names, Life: "one", Others: others}}).load()
+}
+
+// heldBy asks a process for what is on its disk.
+func heldBy(t *testing.T, m *machine) http.RoundTripper {
+	t.Helper()
+	host := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		q.Set("ns", depotRegistry)
+		r.URL.RawQuery = q.Encode()
+		Held(m.Store).ServeHTTP(w, r)
+	}))
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.URL.Host = host
+		return http.DefaultTransport.RoundTrip(r)
+	})
 }
 
 // TestStandbysAreAskedLast: what comes from the tier above is asked for there, and not first at standbys, which do not have it and may not
@@ -50,17 +67,7 @@ func TestStandbysFillMoreThanTheCache(t *testing.T) {
 	names := newShelf()
 	first := startLedger(t, names, 0, nil)
 	first.push(t, "shop/web:1", 3<<20)
-	held := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		q.Set("ns", depotRegistry)
-		r.URL.RawQuery = q.Encode()
-		Held(first.Store).ServeHTTP(w, r)
-	}))
-	second := startLedger(t, names, 1<<20, roundTripper(func(r *http.Request) (*http.Response, error) {
-		r = r.Clone(r.Context())
-		r.URL.Host = held
-		return http.DefaultTransport.RoundTrip(r)
-	}))
+	second := startLedger(t, names, 1<<20, heldBy(t, first))
 	told := 0
 	Complete(t.Context(), second.Store, Completion{Each: func(_ digest.Digest, err error) bool {
 		told++
@@ -143,6 +150,39 @@ func TestPruneUntil(t *testing.T) {
 	}
 	if out, err := PruneUntil(t.Context(), st, later); err != nil || out.Blobs != 1 {
 		t.Errorf("the next time: got %d blobs, %v, want 1", out.Blobs, err)
+	}
+}
+
+// TestFullDiskOfAStandby: what is deleted at the one that leads goes from a standby's disk also when a list of the rest has no room.
+func TestFullDiskOfAStandby(t *testing.T) {
+	names := newShelf()
+	first := startLedger(t, names, 0, nil)
+	sum := first.push(t, "shop/web:1", 1<<20)
+	disk := mountTmpfs(t, "3m")
+	second, err := Open(filepath.Join(disk, "images"), Options{Local: depotRegistry,
+		Ledger: &Ledger{Names: names, Life: "one", Others: heldBy(t, first), Follows: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := ReloadLedger(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	Complete(t.Context(), second, Completion{})
+	if _, here := second.hasBlob(sum); !here {
+		t.Fatalf("%s was not copied", sum)
+	}
+	if err := os.WriteFile(filepath.Join(disk, "other"), make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("fill the disk: got %v, want %v", err, syscall.ENOSPC)
+	}
+	if code, text := first.ask(http.MethodDelete, "shop/web/manifests/"+sum.String(), nil); code != http.StatusAccepted {
+		t.Fatalf("delete: got %d %s, want %d", code, text, http.StatusAccepted)
+	}
+	if err := ReloadLedger(t.Context(), second); err != nil {
+		t.Errorf("take the names over: got %v, want no error", err)
+	}
+	if _, here := second.hasBlob(sum); here {
+		t.Errorf("%s is still on the full disk", sum)
 	}
 }
 
