@@ -53,8 +53,14 @@ type machine struct {
 
 func startMachine(t *testing.T, dir string, d Depot, cache int64) *machine {
 	t.Helper()
+	return startRegistry(t, dir, Options{Depot: d, MaxCache: cache})
+}
+
+func startRegistry(t *testing.T, dir string, opt Options) *machine {
+	t.Helper()
 	a := &aging{}
-	s, err := Open(dir, Options{Depot: d, Local: depotRegistry, MaxCache: cache, Now: a.now})
+	opt.Local, opt.Now = depotRegistry, a.now
+	s, err := Open(dir, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

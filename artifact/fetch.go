@@ -174,7 +174,7 @@ func (s *Store) fetchBlob(ctx context.Context, r imageref.Ref, desc ocispec.Desc
 // fetchFrom is fetchBlob with all sources that there are.
 func fetchFrom(ctx context.Context, store *Store, repo imageref.Ref, desc ocispec.Descriptor, sources []*Source,
 	progress func(int64)) error {
-	store.proofs.serve(ctx, repo, desc.Digest, sources) // a registry'store word may save the transfer
+	store.proofs.serve(ctx, repo, desc.Digest, sources) // a registry's word may save the transfer
 	for {
 		f, err := store.join(repo, desc, sources)
 		if err != nil {

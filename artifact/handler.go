@@ -328,6 +328,11 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo image
 	} else {
 		m, err = h.Store.manifest(r.Context(), ref, identifier, sources)
 	}
+	if ledger := h.Store.depot.own(repo) && h.Store.depot.ledger != nil; ledger && r.Method == http.MethodHead &&
+		errors.As(err, new(*DepotError)) && h.Store.depot.away(repo) == nil {
+		// As of a blob: whoever asks whether to push it is to push it.
+		return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%v", err)
+	}
 	if err != nil {
 		return unknown(err, "MANIFEST_UNKNOWN")
 	}

@@ -137,12 +137,46 @@ func (d *depot) takeNames(names map[string]name) (gone []digest.Digest, err erro
 	}
 	d.complete = kept
 	store.changes++
-	return gone, store.saveNamesLocked()
+	if err := store.saveNamesLocked(); errors.Is(err, ErrFull) {
+		store.dirty = true // as in Prune: on a full disk, content goes first
+	} else if err != nil {
+		return nil, err
+	}
+	return gone, nil
 }
 
 // names reports whether the ledger has a name.
 func (d *depot) names(key string, n name) bool {
 	return n.Pushed && n.Life == d.ledger.Life && d.own(repoOf(key))
+}
+
+// errNowhere says that a name leads to what nobody has who can be asked.
+var errNowhere = errors.New("none of those that are connected has it")
+
+// lacking says why an image of a ledger is not here; nil: it does not name a manifest or, with parts, anything that belongs to one.
+func (d *depot) lacking(ref imageref.Ref, sum digest.Digest, parts bool) error {
+	if !d.own(ref) || d.ledger == nil {
+		return nil
+	}
+	repo := imageref.Ref{Registry: ref.Registry, Repository: ref.Repository}
+	var tops []digest.Digest
+	d.s.mu.Lock()
+	for k, n := range d.s.names {
+		if repoOf(k) == repo && d.names(k, n) {
+			tops = append(tops, n.Digest)
+		}
+	}
+	d.s.mu.Unlock()
+	is := slices.Contains(tops, sum)
+	if parts && !is {
+		for desc := range d.s.under(repo, slices.Values(tops)) {
+			is = is || desc.Digest == sum
+		}
+	}
+	if !is {
+		return nil
+	}
+	return &DepotError{"the disks of this role's processes", errNowhere}
 }
 
 // ReloadLedger takes the names over once more, at a process that stands by.

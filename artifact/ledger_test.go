@@ -1,168 +1,75 @@
+//go:build linux
+
 package artifact
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"maps"
 	"net/http"
-	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	gname "github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/opencontainers/go-digest"
 
 	"skerry.dev/skerry/artifact/imageref"
 )
 
-type askedStandbys struct{ n atomic.Int64 }
+// startLedger gives a process that leads, with nothing on its disk.
+func startLedger(t *testing.T, names Depot, cache int64, others http.RoundTripper) *machine {
+	t.Helper()
+	return startRegistry(t, filepath.Join(t.TempDir(), "images"), Options{MaxCache: cache,
+		Ledger: &Ledger{Names: names, Life: "one", Others: others}}).load()
+}
 
-// RoundTrip implements http.RoundTripper.
-func (a *askedStandbys) RoundTrip(r *http.Request) (*http.Response, error) {
-	a.n.Add(1)
-	return nil, http.ErrHandlerTimeout
+// heldBy asks a process for what is on its disk.
+func heldBy(t *testing.T, m *machine) http.RoundTripper {
+	t.Helper()
+	host := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		q.Set("ns", depotRegistry)
+		r.URL.RawQuery = q.Encode()
+		Held(m.Store).ServeHTTP(w, r)
+	}))
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.URL.Host = host
+		return http.DefaultTransport.RoundTrip(r)
+	})
 }
 
 // TestStandbysAreAskedLast: what comes from the tier above is asked for there, and not first at standbys, which do not have it and may not
 // answer.
 func TestStandbysAreAskedLast(t *testing.T) {
-	serve := func(ledger *Ledger, above ...*Source) string {
-		st, err := Open(filepath.Join(t.TempDir(), "images"), Options{Local: imageref.BuiltIn, Ledger: ledger})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { st.Close() })
-		srv := httptest.NewServer(&Handler{Store: st, Registry: imageref.BuiltIn, UpstreamLocal: above,
-			Authorize: func(*http.Request, string, string) error { return nil }})
-		t.Cleanup(srv.Close)
-		return srv.Listener.Addr().String()
-	}
-	root := serve(nil)
-	standbys := &askedStandbys{}
-	cluster := serve(&Ledger{Others: standbys}, &Source{BaseURL: "http://" + root})
-	image, err := random.Image(1000, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(host string) gname.Reference {
-		ref, err := gname.ParseReference(host+"/shop/web:1", gname.Insecure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ref
-	}
-	if err := remote.Write(at(root), image); err != nil {
-		t.Fatal(err)
-	}
-	got, err := remote.Image(at(cluster))
-	if err == nil {
-		err = validate.Image(got)
-	}
-	if err != nil {
-		t.Errorf("pull: got %v, want no error", err)
-	}
-	if n := standbys.n.Load(); n != 0 {
+	root := startRegistry(t, filepath.Join(t.TempDir(), "images"), Options{})
+	root.push(t, "shop/web:1", 1000)
+	var asked atomic.Int64
+	cluster := startLedger(t, newShelf(), 0, roundTripper(func(*http.Request) (*http.Response, error) {
+		asked.Add(1)
+		return nil, http.ErrHandlerTimeout
+	}))
+	cluster.UpstreamLocal = []*Source{{BaseURL: "http://" + root.host}}
+	cluster.wantPulled("shop/web:1")
+	if n := asked.Load(); n != 0 {
 		t.Errorf("requests to standbys for an image of the tier above: got %d, want 0", n)
 	}
 }
 
-// memDepot has objects in memory.
-type memDepot struct {
-	mu      sync.Mutex
-	objects map[string]string
-}
-
-func (d *memDepot) Put(_ context.Context, name string, from io.Reader, _ int64) error {
-	raw, err := io.ReadAll(from)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.objects[name] = string(raw)
-	return err
-}
-
-func (d *memDepot) Get(_ context.Context, name string, offset int64) (io.ReadCloser, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, there := d.objects[name]; !there {
-		return nil, fs.ErrNotExist
-	}
-	return io.NopCloser(strings.NewReader(d.objects[name][offset:])), nil
-}
-
-func (d *memDepot) Delete(_ context.Context, name string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.objects, name)
-	return nil
-}
-
-func (d *memDepot) List(_ context.Context, prefix string, each func(string, int64, time.Time) error) error {
-	d.mu.Lock()
-	all := maps.Clone(d.objects)
-	d.mu.Unlock()
-	for name, content := range all {
-		if strings.HasPrefix(name, prefix) {
-			if err := each(name, int64(len(content)), time.Time{}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (d *memDepot) String() string { return "memory" }
-
 // TestStandbysFillMoreThanTheCache: what a process that leads lacks of its own images comes from a standby, however little it may keep of
 // other registries' images.
 func TestStandbysFillMoreThanTheCache(t *testing.T) {
-	names := &memDepot{objects: map[string]string{}}
-	open := func(cache int64, others http.RoundTripper) *Store {
-		st, err := Open(filepath.Join(t.TempDir(), "images"), Options{Local: imageref.BuiltIn, MaxCache: cache,
-			Ledger: &Ledger{Names: names, Life: "one", Others: others}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { st.Close() })
-		if err := LoadDepot(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
-		return st
-	}
-	first := open(0, http.DefaultTransport)
-	srv := httptest.NewServer(&Handler{Store: first, Registry: imageref.BuiltIn,
-		Authorize: func(*http.Request, string, string) error { return nil }})
-	defer srv.Close()
-	image, err := random.Image(3<<20, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := gname.ParseReference(srv.Listener.Addr().String()+"/shop/web:1", gname.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, image); err != nil {
-		t.Fatal(err)
-	}
-	held := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		q.Set("ns", imageref.BuiltIn)
-		r.URL.RawQuery = q.Encode()
-		Held(first).ServeHTTP(w, r)
-	}))
-	defer held.Close()
-	second := open(1<<20, transportTo(held.Listener.Addr().String()))
+	names := newShelf()
+	first := startLedger(t, names, 0, nil)
+	first.push(t, "shop/web:1", 3<<20)
+	second := startLedger(t, names, 1<<20, heldBy(t, first))
 	told := 0
-	Complete(t.Context(), second, Completion{Each: func(_ digest.Digest, err error) bool {
+	Complete(t.Context(), second.Store, Completion{Each: func(_ digest.Digest, err error) bool {
 		told++
 		if err != nil {
 			t.Errorf("image: got %v, want no error", err)
@@ -174,27 +81,115 @@ func TestStandbysFillMoreThanTheCache(t *testing.T) {
 	}
 }
 
-type transportTo string
+// TestNameWithoutContent: an image that is named, and that nobody has who can be asked, is not told to be unknown, to whom it would count
+// as deleted. Whoever asks whether to push it is told to, and it is there again.
+func TestNameWithoutContent(t *testing.T) {
+	names := newShelf()
+	nobody := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	first, second := startLedger(t, names, 0, nobody), (*machine)(nil)
+	img, err := pushImage(t, first.host, "shop/web:1", 1, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second = startLedger(t, names, 0, nobody)
+	sum := sumOf(t, img)
+	want := func(path string, get int) {
+		t.Helper()
+		if code, text := second.ask(http.MethodGet, path, nil); code != get {
+			t.Errorf("GET of %s: got %d %s, want %d", path, code, text, get)
+		}
+		if code, _ := second.ask(http.MethodHead, path, nil); code != http.StatusNotFound {
+			t.Errorf("HEAD of %s: got %d, want %d", path, code, http.StatusNotFound)
+		}
+	}
+	want("shop/web/manifests/1", http.StatusServiceUnavailable)
+	want("shop/web/manifests/"+sum.String(), http.StatusServiceUnavailable)
+	want("shop/web/manifests/2", http.StatusNotFound)
+	want("other/manifests/"+sum.String(), http.StatusNotFound)
+	if _, err := second.Store.Resolve(t.Context(), depotRegistry+"/shop/web:1", Platform{}); err == nil || errors.Is(err, ErrNotFound) {
+		t.Errorf("lookup here: got %v, want an error that does not say that it does not exist", err)
+	}
+	above := &Source{BaseURL: "http://" + second.host}
+	_, err = openStore(t, Options{}).Resolve(t.Context(), depotRegistry+"/shop/web:1", Platform{}, above)
+	if err == nil || errors.Is(err, ErrNotFound) {
+		t.Errorf("lookup at a site: got %v, want an error that does not say that it does not exist", err)
+	}
+	m, err := first.Store.readManifest(sum)
+	if err == nil {
+		_, err = second.Store.putBlob(m.raw, sum)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := m.image.Layers[0].Digest
+	want("shop/web/blobs/"+layer.String(), http.StatusServiceUnavailable)
+	want("other/blobs/"+layer.String(), http.StatusNotFound)
+	if err := os.Remove(second.Store.blobPath(sum)); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(second.ref(t, "shop/web:1"), img); err != nil {
+		t.Errorf("it is pushed again: got %v, want no error", err)
+	}
+	second.wantPulled("shop/web:1")
+}
 
-// RoundTrip implements http.RoundTripper.
-func (t transportTo) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.URL.Host = string(t)
-	return http.DefaultTransport.RoundTrip(r)
+// TestPruneUntil: who must not wait for the end of it gets an end, and what is left goes the next time.
+func TestPruneUntil(t *testing.T) {
+	st := openStore(t, Options{})
+	sum := digest.FromString("one")
+	if _, err := st.putBlob([]byte("one"), sum); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	later := time.Now().Add(time.Hour)
+	if _, err := PruneUntil(ended, st, later); !errors.Is(err, context.Canceled) {
+		t.Errorf("it must end: got %v, want %v", err, context.Canceled)
+	}
+	if out, err := PruneUntil(t.Context(), st, later); err != nil || out.Blobs != 1 {
+		t.Errorf("the next time: got %d blobs, %v, want 1", out.Blobs, err)
+	}
+}
+
+// TestFullDiskOfAStandby: what is deleted at the one that leads goes from a standby's disk also when a list of the rest has no room.
+func TestFullDiskOfAStandby(t *testing.T) {
+	names := newShelf()
+	first := startLedger(t, names, 0, nil)
+	sum := first.push(t, "shop/web:1", 1<<20)
+	disk := mountTmpfs(t, "3m")
+	second, err := Open(filepath.Join(disk, "images"), Options{Local: depotRegistry,
+		Ledger: &Ledger{Names: names, Life: "one", Others: heldBy(t, first), Follows: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := ReloadLedger(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	Complete(t.Context(), second, Completion{})
+	if _, here := second.hasBlob(sum); !here {
+		t.Fatalf("%s was not copied", sum)
+	}
+	if err := os.WriteFile(filepath.Join(disk, "other"), make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("fill the disk: got %v, want %v", err, syscall.ENOSPC)
+	}
+	if code, text := first.ask(http.MethodDelete, "shop/web/manifests/"+sum.String(), nil); code != http.StatusAccepted {
+		t.Fatalf("delete: got %d %s, want %d", code, text, http.StatusAccepted)
+	}
+	if err := ReloadLedger(t.Context(), second); err != nil {
+		t.Errorf("take the names over: got %v, want no error", err)
+	}
+	if _, here := second.hasBlob(sum); here {
+		t.Errorf("%s is still on the full disk", sum)
+	}
 }
 
 // TestLedgerIsBounded: whoever may push does not fill the store of the role, in which everything else is as well.
 func TestLedgerIsBounded(t *testing.T) {
-	st, err := Open(filepath.Join(t.TempDir(), "images"), Options{Local: imageref.BuiltIn,
-		Ledger: &Ledger{Names: &memDepot{objects: map[string]string{}}, Life: "one"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	if err := LoadDepot(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
-	repo := imageref.Ref{Registry: imageref.BuiltIn, Repository: "shop/web"}
+	st := startLedger(t, newShelf(), 0, nil).Store
+	repo := imageref.Ref{Registry: depotRegistry, Repository: "shop/web"}
 	var layers []string
 	for n := range 100 {
 		sum := digest.FromString(fmt.Sprint(n))
@@ -216,7 +211,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	for n := range maxLedgerNames {
 		st.names[fmt.Sprint("name", n)] = name{Digest: digest.FromString("one")}
 	}
-	one := imageref.Ref{Registry: imageref.BuiltIn, Repository: "shop/web", Tag: "1"}
+	one := imageref.Ref{Registry: depotRegistry, Repository: "shop/web", Tag: "1"}
 	if err := publish(t.Context(), st, one, name{Digest: digest.FromString("one"), Pushed: true}); !errors.Is(err, ErrFull) {
 		t.Errorf("one name more than %d: got %v, want %v", maxLedgerNames, err, ErrFull)
 	}

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -281,16 +282,29 @@ type Pruned struct {
 // running call and nothing given in digests needs. The caller names in digests what desired services use now and would
 // roll back to. keep nil keeps every name.
 func (s *Store) Prune(digests []digest.Digest, before time.Time, keep func(Entry) bool) (Pruned, error) {
-	out, gone, err := s.prune(digests, before, keep)
+	return prune(context.Background(), s, digests, before, keep)
+}
+
+// PruneUntil removes what no name needs and was not changed since before, as far as it gets until ctx ends.
+func PruneUntil(ctx context.Context, s *Store, before time.Time) (Pruned, error) {
+	return prune(ctx, s, nil, before, nil)
+}
+
+func prune(ctx context.Context, s *Store, digests []digest.Digest, before time.Time, keep func(Entry) bool) (Pruned, error) {
+	out, gone, err := s.prune(ctx, digests, before, keep)
 	// Trees are large: they were renamed away under the lock, and go without it.
 	for _, dir := range gone {
+		if ctx.Err() != nil {
+			break // Open removes the rest
+		}
 		out.Bytes += treeSize(dir)
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return out, err
 }
 
-func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry) bool) (out Pruned, gone []string, err error) {
+func (s *Store) prune(ctx context.Context, digests []digest.Digest, before time.Time, keep func(Entry) bool) (out Pruned, gone []string,
+	err error) {
 	var drop []string
 	kept := map[digest.Digest]bool{}
 	for _, d := range digests {
@@ -339,6 +353,9 @@ func (s *Store) prune(digests []digest.Digest, before time.Time, keep func(Entry
 	for d, st := range blobs {
 		if live[d] || !st.ModTime().Before(before) {
 			continue
+		}
+		if ctx.Err() != nil {
+			return out, gone, ctx.Err()
 		}
 		if err := s.proofs.removeBlob(d); err != nil {
 			return out, gone, err

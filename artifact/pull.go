@@ -135,7 +135,7 @@ func (s *Store) manifest(ctx context.Context, r imageref.Ref, identifier string,
 
 // ask gets a manifest from the sources, and one by tag that they do not have from the store.
 func (s *Store) ask(ctx context.Context, ref imageref.Ref, identifier string, sources []*Source) (*manifest, error) {
-	_, derr := imageref.ParseDigest(identifier)
+	sum, derr := imageref.ParseDigest(identifier)
 	var failures []error
 	var where []string
 	for _, src := range sources {
@@ -173,6 +173,11 @@ func (s *Store) ask(ctx context.Context, ref imageref.Ref, identifier string, so
 	}
 	if err := s.depot.away(ref); err != nil {
 		failures = append(failures, err)
+	}
+	if len(failures) == 0 && derr == nil {
+		if err := s.depot.lacking(ref, sum, false); err != nil {
+			failures = append(failures, err)
+		}
 	}
 	if len(failures) > 0 {
 		return nil, fmt.Errorf("image %s: %w", ref.Familiar(), errors.Join(failures...))

@@ -73,6 +73,17 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 		w.Header().Set("Accept-Ranges", "bytes")
 		return nil
 	}
+	err = h.fetchAndServe(w, r, repo, desc, sources)
+	if !errors.Is(err, ErrNotFound) || errors.Is(err, ErrFull) {
+		return err
+	}
+	if lacking := h.Store.depot.lacking(repo, sum, true); lacking != nil {
+		return lacking
+	}
+	return unknown(err, "BLOB_UNKNOWN")
+}
+
+func (h *Handler) fetchAndServe(w http.ResponseWriter, r *http.Request, repo imageref.Ref, desc ocispec.Descriptor, sources []*Source) error {
 	f, err := h.Store.join(repo, desc, sources)
 	if errors.Is(err, errBusy) {
 		return passOn(w, r, repo, desc, sources)
@@ -81,7 +92,7 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 		return err
 	}
 	if f == nil { // arrived meanwhile
-		return h.serveFile(w, r, sum)
+		return h.serveFile(w, r, desc.Digest)
 	}
 	defer h.Store.leave(f)
 	return serveFlight(w, r, f)
@@ -210,5 +221,5 @@ func passOn(w http.ResponseWriter, r *http.Request, repo imageref.Ref, desc ocis
 		}
 		failures = append(failures, err)
 	}
-	return unknown(errors.Join(failures...), "BLOB_UNKNOWN")
+	return errors.Join(failures...)
 }

@@ -144,7 +144,7 @@ func (s *Standby) life(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, images.Close()) }()
 	// What was left behind by pushes to this machine, when it led, goes as it would where images are served.
-	if _, err := images.Prune(nil, time.Now().Add(-24*time.Hour), nil); err != nil {
+	if _, err := artifact.PruneUntil(ctx, images, time.Now().Add(-24*time.Hour)); err != nil {
 		return err
 	}
 	changes := make(chan struct{}, 1)

@@ -29,7 +29,9 @@ const (
 	// standbyForgotten is how long one that left is shown.
 	standbyForgotten = 24 * time.Hour
 	// standbyAnswers is how long one that is asked may take to answer if another one can be asked in its place.
-	standbyAnswers   = 15 * time.Second
+	standbyAnswers = 15 * time.Second
+	// standbyAdmits is how often one that asks for nothing is looked at, whether it may stand by.
+	standbyAdmits    = 2 * time.Second
 	standbyKeepAlive = 15 * time.Second // a slow link is silent for long while a layer is on it
 	maxStandbys      = 16
 	maxHave          = 8 << 20 // bytes of a report
@@ -108,7 +110,8 @@ func (s *Standbys) signalLocked() {
 	s.changed = make(chan struct{})
 }
 
-// Serve gives a standby what it asks for until the connection ends. admit is asked before each answer.
+// Serve gives a standby what it asks for until the connection ends. admit is asked before each answer, and from time to time. One that may
+// not stand by any more is none.
 func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit func() error) error {
 	held := artifact.Held(s.Images)
 	known := &standby{whole: map[digest.Digest]bool{}, heard: time.Now()}
@@ -137,7 +140,7 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	defer both.Close()
 	s.mu.Lock()
 	old := s.list[name]
-	if old == nil && len(s.list) >= maxStandbys {
+	if old == nil && len(s.list) >= maxStandbys && !s.forgetLocked() {
 		s.mu.Unlock()
 		return fmt.Errorf("there are %d standbys already", maxStandbys)
 	}
@@ -156,15 +159,45 @@ func (s *Standbys) Serve(ctx context.Context, conn net.Conn, name string, admit 
 	case s.came <- struct{}{}:
 	default:
 	}
-	select {
-	case <-both.Done():
-	case <-ctx.Done():
-	}
+	err = untilEnd(ctx, both, admit)
 	s.mu.Lock()
 	known.link, known.ended, known.inStep, known.heard = nil, true, false, time.Now()
+	if err != nil && s.list[name] == known {
+		delete(s.list, name)
+	}
 	s.signalLocked()
 	s.mu.Unlock()
-	return nil
+	return err
+}
+
+// untilEnd waits until a connection ends, and gives an error if that is because whoever made it is not admitted any more.
+func untilEnd(ctx context.Context, both *link.Duplex, admit func() error) error {
+	tick := time.NewTicker(standbyAdmits)
+	defer tick.Stop()
+	for {
+		select {
+		case <-both.Done():
+			return admit()
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := admit(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// forgetLocked forgets the standby that left first, and reports whether one has left.
+func (s *Standbys) forgetLocked() bool {
+	first := ""
+	for name, b := range s.list {
+		if b.link == nil && (first == "" || b.heard.Before(s.list[first].heard)) {
+			first = name
+		}
+	}
+	delete(s.list, first)
+	return first != ""
 }
 
 func (s *Standbys) hear(from *standby, told have) error {

@@ -76,3 +76,21 @@ func TestStandbyTellsTooMuch(t *testing.T) {
 		t.Errorf("it begins anew: got %d, %v, want 0", len(b.whole), err)
 	}
 }
+
+// TestStandbyAfterManyThatLeft: those that left keep none from coming, such as processes that have a new name whenever they start. The
+// first of them is forgotten.
+func TestStandbyAfterManyThatLeft(t *testing.T) {
+	s := NewStandbys()
+	for n := range maxStandbys {
+		s.list[fmt.Sprint("left-", n)] = &standby{whole: map[digest.Digest]bool{}, heard: time.Now().Add(-time.Duration(n) * time.Minute)}
+	}
+	joinStandby(t, s, "one-more", http.NotFound)
+	left := map[string]bool{}
+	for _, v := range s.List() {
+		left[v.Name] = true
+	}
+	first := fmt.Sprint("left-", maxStandbys-1)
+	if len(left) != maxStandbys || !left["one-more"] || left[first] {
+		t.Errorf("standbys: got %v, want one-more in the place of %s", left, first)
+	}
+}

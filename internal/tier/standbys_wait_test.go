@@ -1,6 +1,10 @@
 package tier
 
 import (
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,4 +51,39 @@ func TestWaitsForStandbysInStep(t *testing.T) {
 			t.Error("copies at one that was late: got to wait, want none to be waited for")
 		}
 	})
+}
+
+// TestRevokedStandbyIsNone: one that may not stand by any more, and asks for nothing, neither counts nor is waited for.
+func TestRevokedStandbyIsNone(t *testing.T) {
+	s := NewStandbys()
+	s.Patience = 24 * time.Hour // it would not end
+	here, there := net.Pipe()
+	var revoked atomic.Bool
+	served := make(chan error, 1)
+	go func() {
+		served <- s.Serve(t.Context(), there, "second", func() error {
+			if revoked.Load() {
+				return errors.New("it was revoked")
+			}
+			return nil
+		})
+	}()
+	d, err := link.NewDuplex(here, true, standbyKeepAlive, http.NotFoundHandler())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := (&Standby{}).tell(t.Context(), d, have{Anew: true}); err != nil {
+		t.Fatal(err)
+	}
+	revoked.Store(true)
+	if c := s.Wait(t.Context(), "image"); c != (view.ImageCopies{}) {
+		t.Errorf("copies when the only standby is revoked: got %+v, want no standby", c)
+	}
+	if err := <-served; err == nil {
+		t.Error("its connection: got no error, want why it was closed")
+	}
+	if list := s.List(); len(list) != 0 {
+		t.Errorf("standbys: got %+v, want none", list)
+	}
 }
