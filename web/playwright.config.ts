@@ -14,7 +14,7 @@ export default defineConfig({
     navigationTimeout: 300_000,
     viewport: { width: 1280, height: 900 },
     launchOptions: {
-      executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+      executablePath: process.env.CHROMIUM,
       args: ["--no-sandbox", "--disable-dev-shm-usage"],
     },
     screenshot: "only-on-failure",

@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,9 +51,14 @@ func Build(t testing.TB, path, pkg string) {
 	}
 	kept := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "~"))
 	if _, err := os.Stat(kept); err != nil {
-		own := fmt.Sprintf("%s.%d", kept, os.Getpid()) // another process may make it at the same time
-		build(t, own, pkg)
-		if err := os.Rename(own, kept); err != nil {
+		own, err := os.MkdirTemp(dir, "building-") // another test may make it at the same time
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(own)
+		made := filepath.Join(own, "program")
+		build(t, made, pkg)
+		if err := os.Rename(made, kept); err != nil {
 			t.Fatalf("keep %s: %v", pkg, err)
 		}
 	}
