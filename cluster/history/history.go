@@ -83,6 +83,7 @@ func minuteOf(t time.Time) uint32 { return uint32(min(max(t.Unix()/60, 0), math.
 type series struct {
 	points []point
 	fresh  int // of these, the last ones that the file does not have
+	idle   int // readings since the last one that had it, or since the file was read
 }
 
 func (s *series) add(p point) {
@@ -117,7 +118,7 @@ func New(file string, log *slog.Logger) *History {
 func (h *History) add(now time.Time, workers map[string]Reading) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.forget(now)
+	h.forget()
 	h.left = 0
 	var all Reading
 	for _, name := range slices.Sorted(maps.Keys(workers)) {
@@ -143,7 +144,7 @@ func (h *History) put(name string, p point) bool {
 		return false
 	}
 	s.add(p)
-	s.fresh = min(s.fresh+1, len(s.points))
+	s.fresh, s.idle = min(s.fresh+1, len(s.points)), 0
 	return true
 }
 
@@ -165,12 +166,12 @@ func (h *History) workers() int {
 	return n
 }
 
-// forget removes the series of workers of which nothing was read for a day. Of a worker that was read while the clock was wrong the points
-// of before count, too. The caller holds the lock.
-func (h *History) forget(now time.Time) {
-	oldest := minuteOf(now.Add(-Span))
-	maps.DeleteFunc(h.series, func(name string, s *series) bool {
-		return s.fresh == 0 && !slices.ContainsFunc(s.points, func(p point) bool { return p.minute >= oldest })
+// forget removes the series of workers that a day of readings did not have. It goes by readings and not by the times of points: a clock that
+// is wrong must neither take away what was just read nor keep a place for ever. The caller holds the lock.
+func (h *History) forget() {
+	maps.DeleteFunc(h.series, func(_ string, s *series) bool {
+		s.idle++
+		return s.idle > maxPoints
 	})
 }
 

@@ -223,6 +223,32 @@ func TestClockOfABoard(t *testing.T) {
 	}
 }
 
+// TestPlacesOfAWrongClock: a worker that was read while the clock was ahead and left keeps its place for a day, as any other, and a clock
+// that jumps ahead takes no place away.
+func TestPlacesOfAWrongClock(t *testing.T) {
+	h := open(filepath.Join(t.TempDir(), "history"))
+	now := noon.AddDate(10, 0, 0)
+	h.add(now, map[string]Reading{"gone": {CPU: 100}})
+	h.save()
+	h.add(noon, map[string]Reading{"away": {CPU: 100}})
+	h.save()
+	h.add(noon.AddDate(1, 0, 0), map[string]Reading{"here": {CPU: 100}}) // for one reading
+	if got := minutes(h.Show("away", noon, Span, Every)); !slices.Equal(got, []time.Time{noon}) {
+		t.Errorf("after a jump ahead: got points at %v, want the one at %v", got, noon)
+	}
+	for n := range maxPoints {
+		h.add(noon.Add(time.Duration(n)*Every), map[string]Reading{"here": {CPU: 100}})
+	}
+	for _, name := range []string{"gone", "away"} {
+		if h.Has(name) {
+			t.Errorf("a day after %s left, it has a place, want none", name)
+		}
+	}
+	if !h.Has("here") {
+		t.Errorf("got no history of a worker that is there")
+	}
+}
+
 // TestSteps: a step has the mean, the fewest instances and all restarts; a step in which nothing was read has no point.
 func TestSteps(t *testing.T) {
 	h := open("")
