@@ -105,8 +105,8 @@ type History struct {
 	left   int // workers without a series at the last reading
 
 	// of Run alone
-	size, blocks int  // of the file
-	failed       bool // the last write; it is logged once
+	size, readings int  // of the file
+	failed         bool // the last write; it is logged once
 }
 
 // New makes a history that is kept in a file, or in memory alone if that is empty. Run reads and writes it.

@@ -112,6 +112,26 @@ func size(t *testing.T, path string) int64 {
 	return st.Size()
 }
 
+// TestADayOfShortLives: a role that is started again every four minutes has a day of points, too.
+func TestADayOfShortLives(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history")
+	now := noon
+	for range maxPoints/4 + 5 {
+		h := open(file)
+		h.load()
+		for range 4 {
+			now = now.Add(Every)
+			h.add(now, map[string]Reading{"a": busy(now, 0)})
+		}
+		h.save()
+	}
+	h := open(file)
+	h.load()
+	if got := len(h.Show("a", now, Span, Every)); got != maxPoints {
+		t.Errorf("got %d points, want %d", got, maxPoints)
+	}
+}
+
 // TestManyWorkers: the site's sums have all of them, the history of each is kept for 64, and a day of that stays within the two files.
 func TestManyWorkers(t *testing.T) {
 	h := open(filepath.Join(t.TempDir(), "history"))
@@ -124,7 +144,7 @@ func TestManyWorkers(t *testing.T) {
 		return out
 	}
 	now := noon
-	for range 2 * maxBlocks {
+	for range 2 * maxPoints / writeEach {
 		for range writeEach {
 			now = now.Add(Every)
 			h.add(now, read(now))
