@@ -39,6 +39,9 @@ type Reading struct {
 	Restarts        int           // since the reading before
 	RTT             time.Duration // to the tier above; 0: not known
 	Workers         int           // that are in touch
+	// MostCPU and MostMemory are what a worker counts for in the site's sums at most: it may say anything, which must harm only itself.
+	MostCPU    skerry.MilliCPU
+	MostMemory skerry.Bytes
 }
 
 // Columns of a point, in the order of the file. New ones go to the end.
@@ -123,7 +126,7 @@ func (h *History) add(now time.Time, workers map[string]Reading) {
 	var all Reading
 	for _, name := range slices.Sorted(maps.Keys(workers)) {
 		r := workers[name].bounded()
-		all.CPU, all.Memory, all.Storage = all.CPU+r.CPU, all.Memory+r.Memory, all.Storage+r.Storage
+		all.CPU, all.Memory, all.Storage = all.CPU+min(r.CPU, r.MostCPU), all.Memory+min(r.Memory, r.MostMemory), all.Storage+r.Storage
 		all.Instances, all.Restarts, all.Workers = all.Instances+r.Instances, all.Restarts+r.Restarts, all.Workers+1
 		if r.Workers = 1; name != site && !h.put(name, r.at(now)) {
 			h.left++

@@ -31,7 +31,7 @@ func open(file string) *History { return New(file, slog.New(slog.DiscardHandler)
 func busy(now time.Time, worker int) Reading {
 	n := int(now.Unix()/60) + 7*worker
 	return Reading{CPU: skerry.MilliCPU(n * 37 % 4000), Memory: skerry.Bytes(500+n*13%900) * skerry.MiB,
-		Storage: skerry.Bytes(20000+n%50) * skerry.MiB, Instances: n % 12, Restarts: n % 2, RTT: time.Duration(900+n*7%400) * time.Microsecond}
+		Storage: skerry.Bytes(20000+n%50) * skerry.MiB, Instances: n % 12, Restarts: n % 2, RTT: time.Duration(900+n*7%400) * time.Microsecond, MostCPU: 4000, MostMemory: 2 * skerry.GiB}
 }
 
 func site4(now time.Time) map[string]Reading {
@@ -188,6 +188,18 @@ func TestNonsenseIsBounded(t *testing.T) {
 		if len(list) != 1 || list[0].CPU < 0 || list[0].Memory < 0 || list[0].Storage < 0 {
 			t.Errorf("%q: got points %+v, want one without anything below 0", name, list)
 		}
+	}
+}
+
+// TestALiarSpoilsNoSum: what a worker claims counts up to what it has, and all of that of others.
+func TestALiarSpoilsNoSum(t *testing.T) {
+	h := open("")
+	h.add(noon, map[string]Reading{"liar": {CPU: 1 << 45, Memory: 1 << 45, MostCPU: 2000, MostMemory: skerry.GiB},
+		"silent": {CPU: 1 << 45, Memory: 1 << 45}, // of its capacity
+		"honest": {CPU: 500, Memory: 100 * skerry.MiB, MostCPU: 4000, MostMemory: 4 * skerry.GiB}})
+	got := h.Show(site, noon, time.Hour, Every)
+	if len(got) != 1 || got[0].CPU != 2500 || got[0].Memory != skerry.GiB+100*skerry.MiB || got[0].Workers != 3 {
+		t.Errorf("got the site's points %+v, want one with 2.5 cores and 1124 MiB of 3 workers", got)
 	}
 }
 
