@@ -8,8 +8,8 @@ import (
 	"skerry.dev/skerry/api"
 )
 
-// TestEmptyQuery: a number, a time or a switch without a value is refused as any other bad value, and not taken for one that is not given. A
-// text may be empty.
+// TestEmptyQuery: a number, a time or a switch without a value is refused as any other bad value, and not taken for one that is not
+// given. A text may be empty.
 func TestEmptyQuery(t *testing.T) {
 	s := newCluster(t)
 	token, err := s.admin().CreateAccessToken(t.Context(), api.AccessTokenRequest{Name: "query"})

@@ -21,9 +21,9 @@ import (
 //
 //	"skh1" | length, 4 bytes | CRC-32C of the rest, 4 bytes | CBOR
 //
-// A block is appended and never changed. Once its blocks have a day of points the file is renamed to FILE.old, in place of the one before, so
-// that both have from one day to two, and each point is written once. Nothing is forced to the disk: a power cut may take the last minutes, or leave half
-// a block. Who reads goes on at the next block that is whole.
+// A block is appended and never changed. Once its blocks have a day of points the file is renamed to FILE.old, in place of the one
+// before, so that both have from one day to two, and each point is written once. Nothing is forced to the disk: a power cut may take the
+// last minutes, or leave half a block. Who reads goes on at the next block that is whole.
 const (
 	magic     = "skh1"
 	headSize  = len(magic) + 8

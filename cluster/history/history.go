@@ -169,8 +169,8 @@ func (h *History) workers() int {
 	return n
 }
 
-// forget removes the series of workers that a day of readings did not have. It goes by readings and not by the times of points: a clock that
-// is wrong must neither take away what was just read nor keep a place for ever. The caller holds the lock.
+// forget removes the series of workers that a day of readings did not have. It goes by readings and not by the times of points: a clock
+// that is wrong must neither take away what was just read nor keep a place for ever. The caller holds the lock.
 func (h *History) forget() {
 	maps.DeleteFunc(h.series, func(_ string, s *series) bool {
 		s.idle++

@@ -31,7 +31,8 @@ func open(file string) *History { return New(file, slog.New(slog.DiscardHandler)
 func busy(now time.Time, worker int) Reading {
 	n := int(now.Unix()/60) + 7*worker
 	return Reading{CPU: skerry.MilliCPU(n * 37 % 4000), Memory: skerry.Bytes(500+n*13%900) * skerry.MiB,
-		Storage: skerry.Bytes(20000+n%50) * skerry.MiB, Instances: n % 12, Restarts: n % 2, RTT: time.Duration(900+n*7%400) * time.Microsecond, MostCPU: 4000, MostMemory: 2 * skerry.GiB}
+		Storage: skerry.Bytes(20000+n%50) * skerry.MiB, Instances: n % 12, Restarts: n % 2, RTT: time.Duration(900+n*7%400) * time.Microsecond,
+		MostCPU: 4000, MostMemory: 2 * skerry.GiB}
 }
 
 func site4(now time.Time) map[string]Reading {
