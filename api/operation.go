@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +76,7 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
+	var valued []string
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		c := callOf(r.Context())
@@ -85,6 +87,11 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 			return
 		}
 		defer release()
+		if name := emptyQuery(r, valued); name != "" {
+			huma.WriteErr(handler.api, ctx, http.StatusUnprocessableEntity, "validation failed",
+				&huma.ErrorDetail{Location: "query." + name, Message: "a value is needed; leave the parameter out if you have none"})
+			return
+		}
 		next(ctx)
 	}}
 	if op.Responses = (map[string]*huma.Response{}); o.Type != "" {
@@ -99,7 +106,32 @@ func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, w
 		}
 		return out, nil
 	})
+	valued = valuedQueries(documented(handler, &o))
 	listFailures(handler, &o, documented(handler, &o), false)
+}
+
+// valuedQueries gives the query parameters of which an empty text is no value: all but lists, and texts that may be empty.
+func valuedQueries(op *huma.Operation) (out []string) {
+	for _, p := range op.Parameters {
+		if s := p.Schema; p.In == "query" && s != nil && s.Type != "array" && (s.Type != "string" || s.Format != "" || s.MinLength != nil) {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// emptyQuery names a parameter whose value is empty, which huma takes for one that is not given: dryRun= would not be dry.
+func emptyQuery(r *http.Request, valued []string) string {
+	if r.URL.RawQuery == "" {
+		return ""
+	}
+	query := r.URL.Query()
+	for _, name := range valued {
+		if slices.Contains(query[name], "") {
+			return name
+		}
+	}
+	return ""
 }
 
 // noLogin says in the document that an operation needs none; without a word, that would be left open.

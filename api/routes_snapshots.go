@@ -93,7 +93,7 @@ func addSnapshots(handler *Handler) {
 	type takeIn struct {
 		ServicePath
 		Replica  int    `path:"replica" minimum:"0"`
-		MaxPause string `query:"maxPause" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
+		MaxPause string `query:"maxPause" minLength:"1" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
 	}
 	add(handler, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true,

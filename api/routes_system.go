@@ -57,7 +57,7 @@ func (h *Handler) addSystem() {
 			return listOf(list), err
 		})
 	type verifyIn struct {
-		Since string `query:"since" maxLength:"100" doc:"SEQ:HASH, the head from an earlier response: that record must still be there."`
+		Since string `query:"since" minLength:"1" maxLength:"100" doc:"SEQ:HASH, the head from an earlier response: that record must still be there."`
 	}
 	type verifyOut struct{ Body auth.AuditReport }
 	add(h, operation{ID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Scope: auth.ScopeAuditRead, Object: objSite,

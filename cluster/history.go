@@ -102,7 +102,7 @@ func (u *useReader) read(ctx context.Context) (map[string]history.Reading, error
 	restarts := u.restarts.since(list)
 	for _, w := range list {
 		out[w.Name] = history.Reading{CPU: w.Used.CPU, Memory: w.Used.Memory, Storage: w.Used.Storage, Instances: w.Running,
-			Restarts: restarts[w.Name], RTT: childRTT(u.of.hub, w.Name)}
+			Restarts: restarts[w.Name], RTT: childRTT(u.of.hub, w.Name), MostCPU: w.Capacity.CPU, MostMemory: w.Capacity.Memory}
 	}
 	if up := u.of.up(); up != nil {
 		out[""] = history.Reading{RTT: up.RTT()}
@@ -116,14 +116,18 @@ type restartCount struct {
 	workers map[string]bool           // of which that told
 }
 
+// mostRestarts is how often an instance counts as restarted between two readings at most, one each second: a worker may say anything.
+const mostRestarts = 60
+
 // since counts for each worker. Of one that was not in touch at the reading before, nobody knows when its instances restarted: it has none.
 func (r *restartCount) since(list []core.WorkerUse) map[string]int {
 	out, last, workers := map[string]int{}, map[skerry.InstanceID]int{}, map[string]bool{}
 	for _, w := range list {
 		workers[w.Name] = true
 		for id, n := range w.Restarts {
+			n = max(n, 0)
 			if last[id] = n; r.workers[w.Name] {
-				out[w.Name] += max(n-r.last[id], 0)
+				out[w.Name] += min(max(n-r.last[id], 0), mostRestarts)
 			}
 		}
 	}

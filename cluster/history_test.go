@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,10 @@ func TestRestartsAreOfTheirMinute(t *testing.T) {
 			map[string]int{"a": 1}},
 		{"a is away", []core.WorkerUse{use("b", map[skerry.InstanceID]int{"y": 702, "new": 3})}, map[string]int{"b": 5}},
 		{"a is back", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 43}), use("b", map[skerry.InstanceID]int{"y": 702})}, nil},
+		{"a lies",
+			[]core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": math.MinInt, "y": math.MaxInt})}, map[string]int{"a": mostRestarts}},
+		{"a lies on", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": math.MaxInt, "y": 0})}, map[string]int{"a": mostRestarts}},
+		{"a tells the truth", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 43})}, nil},
 		{"a goes on", []core.WorkerUse{use("a", map[skerry.InstanceID]int{"x": 44})}, map[string]int{"a": 1}},
 	} {
 		got := r.since(step.list)

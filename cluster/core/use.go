@@ -12,6 +12,7 @@ import (
 type WorkerUse struct {
 	Name     string
 	Used     spec.Resources            // by the whole machine, as it says
+	Capacity spec.Resources            // as far as that is believed; nothing if it has not said
 	Running  int                       // instances
 	Restarts map[skerry.InstanceID]int // of each of its instances, since it was first started
 }
@@ -21,7 +22,11 @@ func (vs *views) Use() []WorkerUse {
 	by := map[string]*WorkerUse{}
 	for name, w := range vs.workers {
 		if k := vs.Children.Get(name); k != nil && k.Connected && !w.sight.Lost() && !w.reportAt.IsZero() {
-			by[name] = &WorkerUse{Name: name, Used: w.report.Used, Restarts: map[skerry.InstanceID]int{}}
+			u := &WorkerUse{Name: name, Used: w.report.Used, Restarts: map[skerry.InstanceID]int{}}
+			if w.Facts != nil {
+				u.Capacity = w.Facts.Capacity
+			}
+			by[name] = u
 		}
 	}
 	for id, p := range vs.places {

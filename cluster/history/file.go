@@ -21,15 +21,14 @@ import (
 //
 //	"skh1" | length, 4 bytes | CRC-32C of the rest, 4 bytes | CBOR
 //
-// A block is appended and never changed. After a day of them the file is renamed to FILE.old, in place of the one before, so that both have
-// from one day to two, and each point is written once. Nothing is forced to the disk: a power cut may take the last minutes, or leave half
-// a block. Who reads goes on at the next block that is whole.
+// A block is appended and never changed. Once its blocks have a day of points the file is renamed to FILE.old, in place of the one
+// before, so that both have from one day to two, and each point is written once. Nothing is forced to the disk: a power cut may take the
+// last minutes, or leave half a block. Who reads goes on at the next block that is whole.
 const (
 	magic     = "skh1"
 	headSize  = len(magic) + 8
 	maxBlock  = 256 << 10
 	maxFile   = 2 << 20
-	maxBlocks = maxPoints / writeEach
 	oldSuffix = ".old"
 )
 
@@ -43,6 +42,14 @@ type block struct {
 type blockSeries struct {
 	Worker string    `cbor:"1,keyasint,omitempty"`
 	Points [][]int64 `cbor:"2,keyasint"`
+}
+
+// readings is of how many minutes a block has points: a role that ends early leaves a short one.
+func (b *block) readings() (n int) {
+	for _, s := range b.Series {
+		n = max(n, len(s.Points))
+	}
+	return n
 }
 
 // seal puts a block into its frame.
@@ -158,7 +165,10 @@ func (h *History) load() {
 		}
 		blocks := unseal(data)
 		h.take(blocks)
-		h.size, h.blocks = len(data), len(blocks)
+		h.size, h.readings = len(data), 0
+		for n := range blocks {
+			h.readings += blocks[n].readings()
+		}
 	}
 }
 
@@ -207,17 +217,17 @@ func (h *History) write(more *block) error {
 	if err != nil {
 		return err
 	}
-	if h.blocks >= maxBlocks || h.size+len(data) > maxFile {
+	if h.readings >= maxPoints || h.size+len(data) > maxFile {
 		if err := os.Rename(h.file, h.file+oldSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		h.size, h.blocks = 0, 0
+		h.size, h.readings = 0, 0
 	}
 	f, err := os.OpenFile(h.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	n, err := f.Write(data)
-	h.size, h.blocks = h.size+n, h.blocks+1
+	h.size, h.readings = h.size+n, h.readings+more.readings()
 	return errors.Join(err, f.Close())
 }

@@ -39,6 +39,9 @@ type Reading struct {
 	Restarts        int           // since the reading before
 	RTT             time.Duration // to the tier above; 0: not known
 	Workers         int           // that are in touch
+	// MostCPU and MostMemory are what a worker counts for in the site's sums at most: it may say anything, which must harm only itself.
+	MostCPU    skerry.MilliCPU
+	MostMemory skerry.Bytes
 }
 
 // Columns of a point, in the order of the file. New ones go to the end.
@@ -83,6 +86,7 @@ func minuteOf(t time.Time) uint32 { return uint32(min(max(t.Unix()/60, 0), math.
 type series struct {
 	points []point
 	fresh  int // of these, the last ones that the file does not have
+	idle   int // readings since the last one that had it, or since the file was read
 }
 
 func (s *series) add(p point) {
@@ -104,8 +108,8 @@ type History struct {
 	left   int // workers without a series at the last reading
 
 	// of Run alone
-	size, blocks int  // of the file
-	failed       bool // the last write; it is logged once
+	size, readings int  // of the file
+	failed         bool // the last write; it is logged once
 }
 
 // New makes a history that is kept in a file, or in memory alone if that is empty. Run reads and writes it.
@@ -117,12 +121,12 @@ func New(file string, log *slog.Logger) *History {
 func (h *History) add(now time.Time, workers map[string]Reading) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.forget(now)
+	h.forget()
 	h.left = 0
 	var all Reading
 	for _, name := range slices.Sorted(maps.Keys(workers)) {
 		r := workers[name].bounded()
-		all.CPU, all.Memory, all.Storage = all.CPU+r.CPU, all.Memory+r.Memory, all.Storage+r.Storage
+		all.CPU, all.Memory, all.Storage = all.CPU+min(r.CPU, r.MostCPU), all.Memory+min(r.Memory, r.MostMemory), all.Storage+r.Storage
 		all.Instances, all.Restarts, all.Workers = all.Instances+r.Instances, all.Restarts+r.Restarts, all.Workers+1
 		if r.Workers = 1; name != site && !h.put(name, r.at(now)) {
 			h.left++
@@ -143,7 +147,7 @@ func (h *History) put(name string, p point) bool {
 		return false
 	}
 	s.add(p)
-	s.fresh = min(s.fresh+1, len(s.points))
+	s.fresh, s.idle = min(s.fresh+1, len(s.points)), 0
 	return true
 }
 
@@ -165,12 +169,12 @@ func (h *History) workers() int {
 	return n
 }
 
-// forget removes the series of workers of which nothing was read for a day. Of a worker that was read while the clock was wrong the points
-// of before count, too. The caller holds the lock.
-func (h *History) forget(now time.Time) {
-	oldest := minuteOf(now.Add(-Span))
-	maps.DeleteFunc(h.series, func(name string, s *series) bool {
-		return s.fresh == 0 && !slices.ContainsFunc(s.points, func(p point) bool { return p.minute >= oldest })
+// forget removes the series of workers that a day of readings did not have. It goes by readings and not by the times of points: a clock
+// that is wrong must neither take away what was just read nor keep a place for ever. The caller holds the lock.
+func (h *History) forget() {
+	maps.DeleteFunc(h.series, func(_ string, s *series) bool {
+		s.idle++
+		return s.idle > maxPoints
 	})
 }
 

@@ -31,7 +31,8 @@ func open(file string) *History { return New(file, slog.New(slog.DiscardHandler)
 func busy(now time.Time, worker int) Reading {
 	n := int(now.Unix()/60) + 7*worker
 	return Reading{CPU: skerry.MilliCPU(n * 37 % 4000), Memory: skerry.Bytes(500+n*13%900) * skerry.MiB,
-		Storage: skerry.Bytes(20000+n%50) * skerry.MiB, Instances: n % 12, Restarts: n % 2, RTT: time.Duration(900+n*7%400) * time.Microsecond}
+		Storage: skerry.Bytes(20000+n%50) * skerry.MiB, Instances: n % 12, Restarts: n % 2, RTT: time.Duration(900+n*7%400) * time.Microsecond,
+		MostCPU: 4000, MostMemory: 2 * skerry.GiB}
 }
 
 func site4(now time.Time) map[string]Reading {
@@ -112,6 +113,26 @@ func size(t *testing.T, path string) int64 {
 	return st.Size()
 }
 
+// TestADayOfShortLives: a role that is started again every four minutes has a day of points, too.
+func TestADayOfShortLives(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history")
+	now := noon
+	for range maxPoints/4 + 5 {
+		h := open(file)
+		h.load()
+		for range 4 {
+			now = now.Add(Every)
+			h.add(now, map[string]Reading{"a": busy(now, 0)})
+		}
+		h.save()
+	}
+	h := open(file)
+	h.load()
+	if got := len(h.Show("a", now, Span, Every)); got != maxPoints {
+		t.Errorf("got %d points, want %d", got, maxPoints)
+	}
+}
+
 // TestManyWorkers: the site's sums have all of them, the history of each is kept for 64, and a day of that stays within the two files.
 func TestManyWorkers(t *testing.T) {
 	h := open(filepath.Join(t.TempDir(), "history"))
@@ -124,7 +145,7 @@ func TestManyWorkers(t *testing.T) {
 		return out
 	}
 	now := noon
-	for range 2 * maxBlocks {
+	for range 2 * maxPoints / writeEach {
 		for range writeEach {
 			now = now.Add(Every)
 			h.add(now, read(now))
@@ -168,6 +189,18 @@ func TestNonsenseIsBounded(t *testing.T) {
 		if len(list) != 1 || list[0].CPU < 0 || list[0].Memory < 0 || list[0].Storage < 0 {
 			t.Errorf("%q: got points %+v, want one without anything below 0", name, list)
 		}
+	}
+}
+
+// TestALiarSpoilsNoSum: what a worker claims counts up to what it has, and all of that of others.
+func TestALiarSpoilsNoSum(t *testing.T) {
+	h := open("")
+	h.add(noon, map[string]Reading{"liar": {CPU: 1 << 45, Memory: 1 << 45, MostCPU: 2000, MostMemory: skerry.GiB},
+		"silent": {CPU: 1 << 45, Memory: 1 << 45}, // of its capacity
+		"honest": {CPU: 500, Memory: 100 * skerry.MiB, MostCPU: 4000, MostMemory: 4 * skerry.GiB}})
+	got := h.Show(site, noon, time.Hour, Every)
+	if len(got) != 1 || got[0].CPU != 2500 || got[0].Memory != skerry.GiB+100*skerry.MiB || got[0].Workers != 3 {
+		t.Errorf("got the site's points %+v, want one with 2.5 cores and 1124 MiB of 3 workers", got)
 	}
 }
 
@@ -220,6 +253,32 @@ func TestClockOfABoard(t *testing.T) {
 		if got := minutes(h.Show(name, noon, Span, Every)); !slices.Equal(got, want) {
 			t.Errorf("%q: got points at %v, want %v", name, got, want)
 		}
+	}
+}
+
+// TestPlacesOfAWrongClock: a worker that was read while the clock was ahead and left keeps its place for a day, as any other, and a clock
+// that jumps ahead takes no place away.
+func TestPlacesOfAWrongClock(t *testing.T) {
+	h := open(filepath.Join(t.TempDir(), "history"))
+	now := noon.AddDate(10, 0, 0)
+	h.add(now, map[string]Reading{"gone": {CPU: 100}})
+	h.save()
+	h.add(noon, map[string]Reading{"away": {CPU: 100}})
+	h.save()
+	h.add(noon.AddDate(1, 0, 0), map[string]Reading{"here": {CPU: 100}}) // for one reading
+	if got := minutes(h.Show("away", noon, Span, Every)); !slices.Equal(got, []time.Time{noon}) {
+		t.Errorf("after a jump ahead: got points at %v, want the one at %v", got, noon)
+	}
+	for n := range maxPoints {
+		h.add(noon.Add(time.Duration(n)*Every), map[string]Reading{"here": {CPU: 100}})
+	}
+	for _, name := range []string{"gone", "away"} {
+		if h.Has(name) {
+			t.Errorf("a day after %s left, it has a place, want none", name)
+		}
+	}
+	if !h.Has("here") {
+		t.Errorf("got no history of a worker that is there")
 	}
 }
 

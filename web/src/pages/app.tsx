@@ -178,7 +178,10 @@ export default function AppPage() {
           <Folded list={instances}>
             {(shown) => (
               <Panel pad={0}>
-                <InstanceTable list={shown} empty="It has no instances." />
+                <InstanceTable
+                  list={shown}
+                  empty={instances.length ? "All its instances are finished runs." : "It has no instances."}
+                />
               </Panel>
             )}
           </Folded>

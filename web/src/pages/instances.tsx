@@ -75,7 +75,16 @@ export default function Instances() {
         {(some) => (
           <Panel pad={0}>
             {fleet.synced ? (
-              <InstanceTable list={some} empty={all.length ? "No instance matches." : "There are no instances yet."} />
+              <InstanceTable
+                list={some}
+                empty={
+                  shown.length
+                    ? "All instances are finished runs."
+                    : all.length
+                      ? "No instance matches."
+                      : "There are no instances yet."
+                }
+              />
             ) : (
               <Text p="md">Loading …</Text>
             )}

@@ -69,5 +69,20 @@ test("while nobody knows of the workers, not everything runs", async () => {
   });
   expect(await screen.findByText("2 / 2", {}, patience)).toBeTruthy();
   expect(await screen.findByText(/It is not known how the workers are/)).toBeTruthy();
+  expect(screen.getByText("need attention").previousSibling?.textContent).toBe("–");
   expect(screen.queryByText("Everything runs as it should.")).toBeNull();
+});
+
+test("an application that needs attention is counted while nobody knows of the workers", async () => {
+  asUser(<Overview />, {
+    role: "cluster",
+    at: "/",
+    route: "/",
+    answers: {},
+    scopes: ["apps:read", "workers:read"],
+    watch: [app("tide", { status: "Degraded", reason: "the update waits for room" })],
+  });
+  expect(await screen.findByText(/the update waits for room/, {}, patience)).toBeTruthy();
+  expect(await screen.findByText(/It is not known how the workers are/)).toBeTruthy();
+  expect(screen.getByText("need attention").previousSibling?.textContent).toBe("1 or more");
 });

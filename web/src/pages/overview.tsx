@@ -50,6 +50,8 @@ export function Overview() {
   const members = useGet<List<ClusterView | WorkerView>>(can(kind + ":read") ? "/v1/" + kind : null, 10);
   const ailing = (members.data?.items ?? []).filter(ails);
   const attention = bad.length + ailing.length;
+  // Of members that were never read, as of applications that are still to come, nobody knows whether they need attention.
+  const known = fleet.synced && !members.loading && (members.error === undefined || members.data !== undefined);
   return (
     <Page
       title="Overview"
@@ -70,7 +72,10 @@ export function Overview() {
           label="instances ready / wanted"
           to="/instances"
         />
-        <Number_ value={attention} label={attention === 1 ? "needs attention" : "need attention"} />
+        <Number_
+          value={known ? attention : attention > 0 ? `${attention.toLocaleString()} or more` : "–"}
+          label={known && attention === 1 ? "needs attention" : "need attention"}
+        />
       </SimpleGrid>
       <Panel title="Needs attention">
         {members.error !== undefined && (
