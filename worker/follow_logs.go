@@ -5,6 +5,10 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -46,7 +51,7 @@ type logSource struct {
 // logReaders are the containers whose logs are read.
 type logReaders struct {
 	s    *Server
-	each func(context.Context, LogLine)
+	each func(context.Context, LogLine) bool
 	wg   sync.WaitGroup
 	list map[string]*logReader
 }
@@ -54,21 +59,34 @@ type logReaders struct {
 // logReader reads the log of one of them.
 type logReader struct {
 	logSource
-	since  time.Time
+	since  time.Time // of the next line that is wanted; zero: the first one
 	end    context.CancelFunc
 	failed atomic.Bool // its log could not be opened
 }
 
-// FollowLogs gives each line that containers of this worker write from now on, until ctx ends. each may wait: only its container's lines
-// wait with it, in the log, which keeps as many as it has room for.
-func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogLine)) error {
+// followedFile holds, while no agent runs, from when on each log is to be read by the next one. An agent that is killed leaves none.
+const followedFile = "followed.json"
+
+// followed is what is in it.
+type followed struct {
+	Until time.Time            `json:"until"` // when the logs were let go of
+	From  map[string]time.Time `json:"from"`  // by container and attempt; the beginning if it is not among them
+}
+
+// followedFor is how old that file may be: who has switched this off for a day does not want that day's lines.
+const followedFor = time.Hour
+
+// FollowLogs gives each line that containers of this worker write from now on, until ctx ends, and what they wrote since a FollowLogs before
+// that ended in order, as it does when an agent is restarted or upgraded. each may wait: only its container's lines wait with it, in the log,
+// which keeps as many as it has room for. A line that it does not take, because ctx has ended, is given again the next time.
+func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogLine) bool) error {
 	changes := s.journal.Subscribe()
 	defer changes.Close()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	readers := &logReaders{s: s, each: each, list: map[string]*logReader{}}
-	defer readers.wg.Wait()
-	since, again := time.Now(), true // what was written before was for who followed it then
+	defer readers.leave()
+	before, again := readers.resume(), true
 	for {
 		there, err := tier.View(ctx, s.Role, func(c *core.Core) (map[string]logSource, error) {
 			out := map[string]logSource{}
@@ -81,8 +99,8 @@ func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogL
 			return nil
 		}
 		if err == nil {
-			readers.look(ctx, there, since, again)
-			since = time.Time{}
+			readers.look(ctx, there, before, again)
+			before = func(string) time.Time { return time.Time{} }
 		}
 		select {
 		case <-changes.C:
@@ -98,12 +116,47 @@ func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogL
 	}
 }
 
-// look takes up the containers that are there now, and lets go of others. again tries those once more that could not be opened.
-func (all *logReaders) look(ctx context.Context, there map[string]logSource, since time.Time, again bool) {
+// resume says from when on the logs of the containers that are there at first are read. Without a word from an agent before, what was written
+// until now was for who followed it then.
+func (all *logReaders) resume() func(key string) time.Time {
+	path, now := filepath.Join(all.s.opt.Dir, followedFile), time.Now()
+	var last followed
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = errors.Join(os.Remove(path), json.Unmarshal(data, &last)) // it does not hold any more
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		all.s.opt.Log.Warn("logs are followed from now on", "err", err)
+	}
+	if err != nil || now.Sub(last.Until).Abs() > followedFor {
+		return func(string) time.Time { return now }
+	}
+	return func(key string) time.Time { return last.From[key] }
+}
+
+// leave waits until all logs are let go of, and notes how far they were read.
+func (all *logReaders) leave() {
+	all.wg.Wait()
+	from := map[string]time.Time{}
+	for key, k := range all.list {
+		from[key] = k.since
+	}
+	data, err := json.Marshal(followed{time.Now(), from})
+	if err == nil {
+		err = files.Replace(filepath.Join(all.s.opt.Dir, followedFile), data, 0o600)
+	}
+	if err != nil {
+		all.s.opt.Log.Warn("what containers write until the agent is back is not pushed", "err", err)
+	}
+}
+
+// look takes up the containers that are there now, and lets go of others. since says from when on the log of a new one is read; again tries
+// those once more that could not be opened.
+func (all *logReaders) look(ctx context.Context, there map[string]logSource, since func(key string) time.Time, again bool) {
 	for key, c := range there {
 		k := all.list[key]
 		if k == nil {
-			k = &logReader{logSource: c, since: since}
+			k = &logReader{logSource: c, since: since(key)}
 			all.list[key] = k
 		} else if !again || !k.failed.Load() {
 			continue
@@ -124,7 +177,7 @@ func (all *logReaders) look(ctx context.Context, there map[string]logSource, sin
 }
 
 // followLog reads the log of a container until it has ended.
-func (s *Server) followLog(ctx context.Context, f *logReader, each func(context.Context, LogLine)) {
+func (s *Server) followLog(ctx context.Context, f *logReader, each func(context.Context, LogLine) bool) {
 	driver, handle, err := s.runtimes.of(f.handle)
 	if err != nil {
 		return
@@ -150,6 +203,9 @@ func (s *Server) followLog(ctx context.Context, f *logReader, each func(context.
 		}
 		line := f.LogLine
 		line.LogEntry = entry
-		each(ctx, line)
+		if !each(ctx, line) {
+			return
+		}
+		f.since = entry.Time.Add(1)
 	}
 }

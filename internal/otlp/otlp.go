@@ -147,7 +147,7 @@ func (q *queue[T]) takeLocked(n int) {
 }
 
 // addWhenRoom waits until there is room, or ctx ends.
-func (q *queue[T]) addWhenRoom(ctx context.Context, x T) {
+func (q *queue[T]) addWhenRoom(ctx context.Context, x T) bool {
 	for {
 		q.mu.Lock()
 		free := q.fits(x)
@@ -157,12 +157,12 @@ func (q *queue[T]) addWhenRoom(ctx context.Context, x T) {
 		q.mu.Unlock()
 		if free {
 			q.signal() // the next one in line
-			return
+			return true
 		}
 		select {
 		case <-q.room:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }

@@ -213,8 +213,8 @@ func start(ctx context.Context, svc *role.Service, cfg node.WorkerConfig, flags 
 		Instances: w.Views})
 	if e := cfg.Telemetry; e != nil && flags.instanceLogs {
 		svc.Start("logs of instances", func(ctx context.Context) error {
-			return w.FollowLogs(ctx, func(ctx context.Context, l worker.LogLine) {
-				e.Line(ctx, l.Time, l.Line, map[string]string{"skerry.namespace": l.Service.App.Namespace, "skerry.app": l.Service.App.Name,
+			return w.FollowLogs(ctx, func(ctx context.Context, l worker.LogLine) bool {
+				return e.Line(ctx, l.Time, l.Line, map[string]string{"skerry.namespace": l.Service.App.Namespace, "skerry.app": l.Service.App.Name,
 					"skerry.service": l.Service.Service, "skerry.instance": string(l.Instance), "skerry.container": l.Container,
 					"log.iostream": l.Stream})
 			})
