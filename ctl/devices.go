@@ -23,33 +23,33 @@ type deviceShown struct {
 }
 
 // listDevices joins what workers offer with what instances have: a device that is gone, and that an instance still has, is listed, too.
-func listDevices(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
-	workers, err := c.Workers(ctx)
+func listDevices(ctx context.Context, client *api.Client, _ listQuery) ([]item, error) {
+	workers, err := client.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	instances, err := c.Instances(ctx, api.InstanceFilter{})
+	instances, err := client.Instances(ctx, api.InstanceFilter{})
 	if err != nil {
 		return nil, err
 	}
 	var out []item
-	for _, w := range workers {
-		facts := w.Facts
+	for _, worker := range workers {
+		facts := worker.Facts
 		if facts == nil {
 			facts = &wire.WorkerFacts{}
 		}
 		details, names := facts.Details(), slices.Clone(facts.Attachable)
 		have := map[string][]string{}
-		for _, i := range instances {
-			for _, d := range i.Devices {
-				if i.Worker == w.Name {
-					have[d], names = append(have[d], string(i.ID)), append(names, d)
+		for _, instance := range instances {
+			for _, d := range instance.Devices {
+				if instance.Worker == worker.Name {
+					have[d], names = append(have[d], string(instance.ID)), append(names, d)
 				}
 			}
 		}
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {
-			d := deviceShown{Name: name, Worker: string(w.Name), At: details[name].At, Labels: details[name].Labels,
+			d := deviceShown{Name: name, Worker: string(worker.Name), At: details[name].At, Labels: details[name].Labels,
 				Shares: max(details[name].Shares, 1), Instances: append([]string{}, have[name]...)}
 			if !strings.HasPrefix(name, "/") {
 				d.Class = spec.DeviceClass(name)

@@ -158,6 +158,10 @@ func TestFoundDevices(t *testing.T) {
 		}
 		return events || waits("lacks a device")()
 	})
+	above, err = s.Root.Instances(t.Context())
+	if text := fmt.Sprintf("%+v", above); err != nil || strings.Contains(text, "A50285BI") {
+		t.Errorf("the root is told the serial number of a device (%v): %s", err, text)
+	}
 	plug("1-3", "0403", "ttyUSB7")
 	s.await("it is plugged in elsewhere", func() bool {
 		list := named("reader")

@@ -15,7 +15,7 @@ import (
 type DeviceRequest struct {
 	CDI   string            `json:"cdi,omitempty" doc:"Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface)."`
 	Class string            `json:"class,omitempty" doc:"Class of devices that operators offer of what their workers find, or list by hand (--device-class, --device-file), such as serial or camera, or one of them by name, as class=name. Variables SKERRY_DEVICE_SERIAL_0 and so on have the path, or the network address, of each."`
-	Match map[string]string `json:"match,omitempty" doc:"Labels that each of them must have, such as vendor: \"0403\" (skerry get devices lists them)."`
+	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices)."`
 	Count int               `json:"count,omitempty" doc:"How many of a class. Default: 1." min:"1" max:"64"`
 	At    string            `json:"at,omitempty" doc:"Path below /dev in the container for the device node of one device of a class. Default: its path on the worker, such as /dev/ttyUSB0."`
 	Path  string            `json:"path,omitempty" doc:"A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is."`
@@ -185,7 +185,8 @@ func inOrder(requests []DeviceRequest) (out []*DeviceRequest) {
 }
 
 // PickDevices chooses devices for a service among those that are free, the first ones that fit: those that it names, then those of each
-// class. For its gpus and tpus it has those of the worker's classes. missing is a request for which there are too few; nil: there are enough.
+// class. For its gpus and tpus it has those of the worker's classes. missing is a request for which there are too few; nil: there are
+// enough.
 func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators) (names []string, missing *DeviceRequest) {
 	wanted := inOrder(s.deviceRequests(accelerators))
 	for _, r := range wanted[:min(len(wanted), MaxDevicesInstance)] {
@@ -198,11 +199,11 @@ func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators)
 }
 
 // give adds a device for a request to those that were given, each to the request of the same place, and moves others if it must.
-func give(r *DeviceRequest, free []DeviceOffer, wanted []*DeviceRequest, names *[]string, seen []bool) bool {
+func give(request *DeviceRequest, free []DeviceOffer, wanted []*DeviceRequest, names *[]string, seen []bool) bool {
 	for pass := range 2 { // one that nobody has is better than one that another must give up
 		for i := range free {
 			holder := slices.Index(*names, free[i].Name)
-			if seen[i] || (pass == 0) != (holder < 0) || !r.Fits(&free[i]) {
+			if seen[i] || (pass == 0) != (holder < 0) || !request.Fits(&free[i]) {
 				continue
 			}
 			if seen[i] = true; holder < 0 {
@@ -221,8 +222,8 @@ func give(r *DeviceRequest, free []DeviceOffer, wanted []*DeviceRequest, names *
 	return false
 }
 
-// DeviceRequests gives for each device of an instance the request that it was chosen for; nil: it stands for gpus or tpus.
-func (s *ServiceSpec) DeviceRequests(names []string) []*DeviceRequest {
+// RequestsOf gives for each device of a service's instance the request that it was chosen for; nil: it stands for gpus or tpus.
+func RequestsOf(s *ServiceSpec, names []string) []*DeviceRequest {
 	out := make([]*DeviceRequest, len(names))
 	copy(out, inOrder(s.Devices))
 	return out
@@ -248,7 +249,7 @@ func (c *checker) devices(path string, service *ServiceSpec) {
 		r := &service.Devices[i]
 		dp := path + ".devices[" + strconv.Itoa(i) + "]"
 		n += max(r.Count, 1)
-		c.device(dp, r)
+		checkDevice(c, dp, r)
 		if r.At != "" && taken[r.At] {
 			c.add(dp+".at", "choose another path", "another device is at %s", r.At)
 		}
@@ -259,46 +260,48 @@ func (c *checker) devices(path string, service *ServiceSpec) {
 	}
 }
 
-// device checks one request.
-func (c *checker) device(dp string, r *DeviceRequest) {
+// checkDevice checks one request.
+func checkDevice(check *checker, dp string, request *DeviceRequest) {
 	given := 0
-	for _, s := range []string{r.CDI, r.Class, r.Path} {
+	for _, s := range []string{request.CDI, request.Class, request.Path} {
 		if s != "" {
 			given++
 		}
 	}
-	_, _, _, cdi := ParseCDI(r.CDI)
-	class, name, one := strings.Cut(r.Class, "=")
+	_, _, _, cdi := ParseCDI(request.CDI)
+	class, name, one := strings.Cut(request.Class, "=")
 	switch {
 	case given != 1:
-		c.add(dp, "write cdi: vendor.com/class, class: serial or path: /dev/serial/by-id/...", "a device is named by one of cdi, class and path")
-	case r.CDI != "" && !cdi:
-		c.add(dp+".cdi", "write it as vendor.com/class, or vendor.com/class=name", "%q names no device", r.CDI)
-	case r.Class != "" && (!CheckDeviceClass(class) || one && !CheckDeviceName(name)):
-		c.add(dp+".class", "write it as serial, or serial=name; classes with a / are for cdi", "%q names no class of devices", r.Class)
-	case r.Path != "" && !stablePath(r.Path):
-		c.add(dp+".path", "use a name in one of "+strings.Join(deviceDirs, ", "), "%q is not a stable name of a device", r.Path)
+		check.add(dp, "write cdi: vendor.com/class, class: serial or path: /dev/serial/by-id/...",
+			"a device is named by one of cdi, class and path")
+	case request.CDI != "" && !cdi:
+		check.add(dp+".cdi", "write it as vendor.com/class, or vendor.com/class=name", "%q names no device", request.CDI)
+	case request.Class != "" && (!CheckDeviceClass(class) || one && !CheckDeviceName(name)):
+		check.add(dp+".class", "write it as serial, or serial=name; classes with a / are for cdi", "%q names no class of devices", request.Class)
+	case request.Path != "" && !stablePath(request.Path):
+		check.add(dp+".path", "use a name in one of "+strings.Join(deviceDirs, ", "), "%q is not a stable name of a device", request.Path)
 	}
-	c.between(dp+".count", r.Count, 0, MaxDevicesInstance)
-	if r.Count > 1 && r.named() {
-		c.add(dp+".count", "leave it out", "there is one device of a name")
+	check.between(dp+".count", request.Count, 0, MaxDevicesInstance)
+	if request.Count > 1 && request.named() {
+		check.add(dp+".count", "leave it out", "there is one device of a name")
 	}
-	if r.Class == "" && len(r.Match) > 0 {
-		c.add(dp+".match", "ask for a class", "only devices of a class that workers find have labels")
+	if request.Class == "" && len(request.Match) > 0 {
+		check.add(dp+".match", "ask for a class", "only devices of a class that workers find have labels")
 	}
-	if len(r.Match) > MaxDeviceLabels {
-		c.add(dp+".match", "", "%d labels; at most %d are allowed", len(r.Match), MaxDeviceLabels)
+	if len(request.Match) > MaxDeviceLabels {
+		check.add(dp+".match", "", "%d labels; at most %d are allowed", len(request.Match), MaxDeviceLabels)
 	}
-	for _, k := range slices.Sorted(maps.Keys(r.Match)) {
-		if !CheckDeviceLabel(k, r.Match[k]) {
-			c.add(dp+".match", "`skerry get devices` shows the labels of devices", "no device has a label %q with the value %q", k, r.Match[k])
+	for _, k := range slices.Sorted(maps.Keys(request.Match)) {
+		if !CheckDeviceLabel(k, request.Match[k]) {
+			check.add(dp+".match", "`skerry get devices` shows the labels of devices",
+				"no device has a label %q with the value %q", k, request.Match[k])
 		}
 	}
 	switch {
-	case r.At == "":
-	case r.Class == "" || r.Count > 1:
-		c.add(dp+".at", "leave it out, or ask for each device by itself", "a path in the container is for one device of a class")
-	case !nodePath(r.At):
-		c.add(dp+".at", "write it as /dev/plc", "%q is no place for a device", r.At)
+	case request.At == "":
+	case request.Class == "" || request.Count > 1:
+		check.add(dp+".at", "leave it out, or ask for each device by itself", "a path in the container is for one device of a class")
+	case !nodePath(request.At):
+		check.add(dp+".at", "write it as /dev/plc", "%q is no place for a device", request.At)
 	}
 }

@@ -29,13 +29,16 @@ func TestPickDevices(t *testing.T) {
 	}{
 		{"of a class", gpus, []DeviceRequest{{CDI: "acme.com/gpu", Count: 2}}, "acme.com/gpu=0 acme.com/gpu=1", ""},
 		{"too many", gpus, []DeviceRequest{{CDI: "acme.com/gpu", Count: 3}}, "", "acme.com/gpu"},
-		{"a certain one beside the first", gpus, []DeviceRequest{{CDI: "acme.com/gpu"}, {CDI: "acme.com/gpu=0"}}, "acme.com/gpu=0 acme.com/gpu=1", ""},
+		{"a certain one beside the first", gpus, []DeviceRequest{{CDI: "acme.com/gpu"}, {CDI: "acme.com/gpu=0"}},
+			"acme.com/gpu=0 acme.com/gpu=1", ""},
 		{"by a label", []DeviceOffer{other, ftdi}, []DeviceRequest{{Class: "serial", Match: vendor}}, "serial=a", ""},
 		{"by a label that none has", []DeviceOffer{other}, []DeviceRequest{{Class: "serial", Match: vendor}}, "", "serial (vendor=0403)"},
-		{"the choosy one gets what the other had", []DeviceOffer{ftdi, other}, []DeviceRequest{{Class: "serial"}, {Class: "serial", Match: vendor}},
+		{"the choosy one gets what the other had", []DeviceOffer{ftdi, other},
+			[]DeviceRequest{{Class: "serial"}, {Class: "serial", Match: vendor}},
 			"serial=b serial=a", ""},
 		{"three that must all move on", []DeviceOffer{offer("c=1", "a=", "b="), offer("c=2", "b=", "d="), offer("c=3", "d=")},
-			[]DeviceRequest{{Class: "c", Match: map[string]string{"b": ""}}, {Class: "c", Match: map[string]string{"d": ""}}, {Class: "c", Match: map[string]string{"a": ""}}},
+			[]DeviceRequest{{Class: "c", Match: map[string]string{"b": ""}}, {Class: "c", Match: map[string]string{"d": ""}},
+				{Class: "c", Match: map[string]string{"a": ""}}},
 			"c=2 c=3 c=1", ""},
 		{"a class with another's beginning", []DeviceOffer{offer("serials=a")}, []DeviceRequest{{Class: "serial"}}, "", "serial"},
 	} {
@@ -65,7 +68,7 @@ func enough(wanted []*DeviceRequest, free []DeviceOffer) bool {
 	return false
 }
 
-// Devices are found whenever there is a way, each fits the request that DeviceRequests says it is for, and none is given twice.
+// Devices are found whenever there is a way, each fits the request that RequestsOf says it is for, and none is given twice.
 func TestPickDevicesAsAllWays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 25))
 	some := func() map[string]string {
@@ -92,7 +95,7 @@ func TestPickDevicesAsAllWays(t *testing.T) {
 		if want := enough(inOrder(s.Devices), free); want != (missing == nil) {
 			t.Fatalf("round %d: %+v of %+v: got %v, missing %v; there is a way: %v", round, s.Devices, free, names, missing, want)
 		}
-		for i, r := range s.DeviceRequests(names) {
+		for i, r := range RequestsOf(s, names) {
 			at := slices.IndexFunc(free, func(d DeviceOffer) bool { return d.Name == names[i] })
 			if at < 0 || !r.Fits(&free[at]) || slices.Index(names, names[i]) != i {
 				t.Fatalf("round %d: %s of %v is not for %v", round, names[i], names, r)

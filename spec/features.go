@@ -26,8 +26,8 @@ const (
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
 	return []string{FeatureAliases, FeatureChallenges, FeatureDeviceClass, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts,
-		FeatureFileSystem, FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls,
-		FeatureUlimits}
+		FeatureFileSystem, FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePostStart, FeaturePreStop, FeatureServicePort,
+		FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.

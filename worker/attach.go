@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -99,7 +100,7 @@ func (a *attachables) watch() (*dirWatch, error) {
 func (a *attachables) scan() (changed bool, problems map[string]string) {
 	a.scanning.Lock()
 	defer a.scanning.Unlock()
-	r := cdi.Load(a.dirs())
+	registry := cdi.Load(a.dirs())
 	var kinds []string
 	for _, rule := range a.opt.Rules {
 		kinds = append(kinds, rule.Kind)
@@ -120,7 +121,7 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if wrong != nil {
-		r.Problems[a.opt.File] = wrong.Error()
+		registry.Problems[a.opt.File] = wrong.Error()
 		file = a.listed // a slip of the pen takes nothing away from who has it
 	}
 	a.listed = file
@@ -128,24 +129,24 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	for _, i := range slices.Sorted(maps.Keys(a.network)) {
 		heard = append(heard, a.network[i]...)
 	}
-	found := a.offer(r, slices.Concat(file, kernel, heard), paths)
-	names, details := a.tell(r, found, paths)
+	found := a.offer(registry, slices.Concat(file, kernel, heard), paths)
+	names, details := a.tell(registry, found, paths)
 	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
 	news := map[string]string{}
-	for file, why := range r.Problems {
+	for file, why := range registry.Problems {
 		if a.problems[file] != why {
 			news[file] = why
 		}
 	}
-	a.registry, a.found, a.names, a.details, a.problems = r, found, names, details, r.Problems
+	a.registry, a.found, a.names, a.details, a.problems = registry, found, names, details, registry.Problems
 	return changed, news
 }
 
 // offer gives those of the devices that are there by name, and empties the paths of those that are. A node is offered once, so that what
 // one instance has nobody else gets by another name: as its vendor describes it, else as the file or a rule has it, else by its path.
-func (a *attachables) offer(r *cdi.Registry, list []devices.Device, paths []string) map[string]devices.Device {
+func (a *attachables) offer(registry *cdi.Registry, list []devices.Device, paths []string) map[string]devices.Device {
 	at := map[string]bool{}
-	for _, node := range r.Nodes() {
+	for _, node := range registry.Nodes() {
 		at[nodeAt(node)] = true
 	}
 	out := map[string]devices.Device{}
@@ -218,7 +219,7 @@ func (a *attachables) apply(task *runtime.Spec, service *spec.ServiceSpec, names
 	registry, found := a.registry, a.found
 	a.mu.Unlock()
 	numbers := map[string]int{}
-	requests := service.DeviceRequests(names)
+	requests := spec.RequestsOf(service, names)
 	for i, name := range names {
 		if class := spec.DeviceClass(name); spec.CheckDeviceClass(class) {
 			d, ok := found[name]
@@ -278,12 +279,14 @@ func (a *attachables) give(task *runtime.Spec, d *devices.Device, asked *spec.De
 			value = target
 		}
 		if i > 0 && target == value || slices.ContainsFunc(task.Devices, func(o runtime.Device) bool { return o.Target == target }) {
-			return &runtime.StartError{Field: "devices", Err: fmt.Errorf("%s has more than one node, or another device is at %s, too", d.ID(), target)}
+			return &runtime.StartError{Field: "devices",
+				Err: fmt.Errorf("%s has more than one node, or another device is at %s, too", d.ID(), target)}
 		}
 		task.Devices = append(task.Devices, runtime.Device{Path: node, Target: target})
 	}
 	if len(d.Nodes) == 0 && asked != nil && asked.At != "" {
-		return &runtime.StartError{Field: "devices", Err: fmt.Errorf("%s is in the network: it has no node that could be at %s", d.ID(), asked.At)}
+		return &runtime.StartError{Field: "devices",
+			Err: fmt.Errorf("%s is in the network: it has no node that could be at %s", d.ID(), asked.At)}
 	}
 	task.Env = append(task.Env, variable+"="+value)
 	return nil
@@ -322,19 +325,16 @@ func (s *Server) watchDevices(ctx context.Context) {
 	}
 }
 
-// listenForDevices asks for those in the networks that rules name, until ctx ends.
-func (s *Server) listenForDevices(ctx context.Context, rule int) {
-	r := s.opt.Attach.Rules[rule]
-	told := ""
-	devices.Listen(ctx, r, func(list []devices.Device) {
-		s.attach.hear(rule, list)
-		if s.lookForDevices() {
-			s.tellFacts()
-		}
+// listen asks for those in the network that a rule names, until ctx ends, and says when something has changed.
+func (a *attachables) listen(ctx context.Context, rule int, log *slog.Logger, changed func()) {
+	told, asked := "", a.opt.Rules[rule]
+	devices.Listen(ctx, asked, func(list []devices.Device) {
+		a.hear(rule, list)
+		changed()
 	}, func(err error) {
 		if err.Error() != told {
 			told = err.Error()
-			s.opt.Log.Warn("devices in a network cannot be asked for", "class", r.Class, "interface", r.Interface, "err", err)
+			log.Warn("devices in a network cannot be asked for", "class", asked.Class, "interface", asked.Interface, "err", err)
 		}
 	})
 }

@@ -325,7 +325,13 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 	work.Go(func() { s.watchDevices(work.Ctx) })
 	for i, rule := range s.opt.Attach.Rules {
 		if rule.InNetwork() {
-			work.Go(func() { s.listenForDevices(work.Ctx, i) })
+			work.Go(func() {
+				s.attach.listen(work.Ctx, i, s.opt.Log, func() {
+					if s.lookForDevices() {
+						s.tellFacts()
+					}
+				})
+			})
 		}
 	}
 	work.Go(func() { s.meter.measure(work.Ctx, l) })

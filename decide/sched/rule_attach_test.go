@@ -23,7 +23,8 @@ func TestAttachable(t *testing.T) {
 		{name: "none is asked for"},
 		{name: "enough", worker: offers("acme.example/sensor=a", "acme.example/sensor=b"), ask: two},
 		{name: "none", ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for: 0"},
-		{name: "of another class", worker: offers("acme.example/sensors=a", "acme.example/sensors=b", "acme.example/sensor=a"), ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for: 1"},
+		{name: "of another class", worker: offers("acme.example/sensors=a", "acme.example/sensors=b", "acme.example/sensor=a"), ask: two,
+			want: "devices: it has not as many devices acme.example/sensor as are asked for: 1"},
 		{name: "taken", worker: taken, ask: two, want: "devices: other instances have its devices acme.example/sensor: 1 of 2 are taken"},
 	})
 	testRule(t, Attachable{Bare: true}, []ruleCase{
@@ -123,7 +124,8 @@ func TestAcceleratorsAreHandedIn(t *testing.T) {
 func TestSharedDevices(t *testing.T) {
 	s := siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) {
 		w.Attachable = []string{"plc=a", "plc=b", "plc=c"}
-		w.DeviceDetails = map[string]wire.Device{"plc=a": {Shares: 2, Labels: map[string]string{"vendor": "0403"}}, "plc=b": {Shares: 2, Labels: map[string]string{"vendor": "0403"}}}
+		ftdi := wire.Device{Shares: 2, Labels: map[string]string{"vendor": "0403"}}
+		w.DeviceDetails = map[string]wire.Device{"plc=a": ftdi, "plc=b": ftdi}
 	})})
 	svc := &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Class: "plc", Match: map[string]string{"vendor": "0403"}}}}
 	r := &Request{Spec: svc}
@@ -134,7 +136,8 @@ func TestSharedDevices(t *testing.T) {
 		s.Take("w", r)
 	}
 	d := s.Place(epoch, Policy{Rules: []Rule{Attachable{}}, Rank: BestFit{}}, r, 1)
-	if want := "other instances have its devices plc (vendor=0403): 2 of 2 are taken"; d.Chosen != "" || len(d.Why) != 1 || d.Why[0].Text != want {
+	want := "other instances have its devices plc (vendor=0403): 2 of 2 are taken"
+	if d.Chosen != "" || len(d.Why) != 1 || d.Why[0].Text != want {
 		t.Errorf("the fifth is on %q because of %+v, want nowhere and %q", d.Chosen, d.Why, want)
 	}
 	r.Devices = []string{"plc=b"}

@@ -210,8 +210,8 @@ func secondsOf(t time.Time) uint32 {
 }
 
 func extraOf(w *Worker) *extra {
-	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable)+len(w.DevicesTaken) == 0 &&
-		w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Trust == 0 {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil &&
+		len(w.Attachable)+len(w.DevicesTaken) == 0 && w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Trust == 0 {
 		return nil
 	}
 	return &extra{labels: w.Labels, ports: w.HostPorts, devices: devicesOf(w), taken: w.DevicesTaken, classes: w.Accelerators,

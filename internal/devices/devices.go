@@ -69,18 +69,19 @@ func (r *Rule) InNetwork() bool { return r.Kind == KindMDNS || r.Kind == KindONV
 // ParseRule reads a rule: [NAME=]KIND[,KEY=VALUE...]. The keys shares, interface and service are its own; all others are labels.
 func ParseRule(text string) (Rule, error) {
 	head, rest, _ := strings.Cut(text, ",")
-	r := Rule{Match: map[string]string{}}
+	rule := Rule{Match: map[string]string{}}
 	var renamed bool
-	if r.Class, r.Kind, renamed = strings.Cut(head, "="); !renamed {
-		r.Kind = r.Class
+	if rule.Class, rule.Kind, renamed = strings.Cut(head, "="); !renamed {
+		rule.Kind = rule.Class
 	}
-	_, _, one, cdi := spec.ParseCDI(r.Kind)
+	_, _, one, cdi := spec.ParseCDI(rule.Kind)
 	switch {
 	case cdi && one == "" && !renamed:
-	case !slices.Contains(Kinds(), r.Kind):
-		return r, fmt.Errorf("%q is no kind of devices; there are %s, and classes of CDI as vendor.com/class", r.Kind, strings.Join(Kinds(), ", "))
-	case !spec.CheckDeviceClass(r.Class):
-		return r, fmt.Errorf("%q names no class: it is small letters, digits and dashes", r.Class)
+	case !slices.Contains(Kinds(), rule.Kind):
+		return rule, fmt.Errorf("%q is no kind of devices; there are %s, and classes of CDI as vendor.com/class", rule.Kind,
+			strings.Join(Kinds(), ", "))
+	case !spec.CheckDeviceClass(rule.Class):
+		return rule, fmt.Errorf("%q names no class: it is small letters, digits and dashes", rule.Class)
 	}
 	for part := range strings.SplitSeq(rest, ",") {
 		if rest == "" {
@@ -89,26 +90,26 @@ func ParseRule(text string) (Rule, error) {
 		key, value, ok := strings.Cut(part, "=")
 		switch {
 		case !ok || value == "":
-			return r, fmt.Errorf("%q is not KEY=VALUE", part)
+			return rule, fmt.Errorf("%q is not KEY=VALUE", part)
 		case key == "shares":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 || n > spec.MaxDeviceShares {
-				return r, fmt.Errorf("shares=%s is not a number from 1 to %d", value, spec.MaxDeviceShares)
+				return rule, fmt.Errorf("shares=%s is not a number from 1 to %d", value, spec.MaxDeviceShares)
 			}
-			r.Shares = n
+			rule.Shares = n
 		case cdi:
-			return r, fmt.Errorf("%s: only shares is said of a class of CDI; its files choose the devices", part)
+			return rule, fmt.Errorf("%s: only shares is said of a class of CDI; its files choose the devices", part)
 		case key == "interface":
-			r.Interface = value
+			rule.Interface = value
 		case key == "service":
-			r.Service = value
-		case !spec.CheckDeviceLabel(key, value) || len(r.Match) >= spec.MaxDeviceLabels:
-			return r, fmt.Errorf("%q is no label of a device, or one too many", part)
+			rule.Service = value
+		case !spec.CheckDeviceLabel(key, value) || len(rule.Match) >= spec.MaxDeviceLabels:
+			return rule, fmt.Errorf("%q is no label of a device, or one too many", part)
 		default:
-			r.Match[key] = value
+			rule.Match[key] = value
 		}
 	}
-	return r, r.check()
+	return rule, rule.check()
 }
 
 // check refuses what does not fit the kind.
@@ -198,8 +199,8 @@ func labels(pairs ...string) map[string]string {
 	return out
 }
 
-// distinct names those by their place, too, that have the same name: all of them, as nobody can tell which one is meant. It leaves out those
-// of which that does not help.
+// distinct names those by their place, too, that have the same name: all of them, as nobody can tell which one is meant. It leaves out
+// those of which that does not help.
 func distinct(list []Device) []Device {
 	for _, again := range []bool{true, false} {
 		count := map[string]int{}

@@ -42,7 +42,8 @@ func made(t *testing.T, files map[string]string) *Tree {
 // usb are the files of a USB device at a place, with an interface.
 func usb(place, vendor, product, serial string) map[string]string {
 	at := "sys/devices/pci0/usb1/" + place + "/"
-	out := map[string]string{at + "idVendor": vendor, at + "idProduct": product, at + "manufacturer": "ACME", at + "product": "Thing \x01 of \"ours\"",
+	out := map[string]string{at + "idVendor": vendor, at + "idProduct": product, at + "manufacturer": "ACME",
+		at + "product":                       "Thing \x01 of \"ours\"",
 		at + place + ":1.0/bInterfaceNumber": "00"}
 	if serial != "" {
 		out[at+"serial"] = serial
@@ -70,11 +71,13 @@ func ids(list []Device) (out []string) {
 func TestFind(t *testing.T) {
 	pci := map[string]string{
 		"sys/devices/pci0/0000:00:02.0/vendor": "0x8086", "sys/devices/pci0/0000:00:02.0/device": "0x46a6",
-		"sys/devices/pci0/0000:00:02.0/driver": "->../../../bus/pci/drivers/i915", "sys/devices/pci0/0000:00:02.0/subsystem": "->../../../bus/pci",
+		"sys/devices/pci0/0000:00:02.0/driver":                "->../../../bus/pci/drivers/i915",
+		"sys/devices/pci0/0000:00:02.0/subsystem":             "->../../../bus/pci",
 		"sys/devices/pci0/0000:00:02.0/drm/renderD128/dev":    "226:128",
 		"sys/devices/pci0/0000:00:02.0/drm/renderD128/device": "->../../../0000:00:02.0",
-		"sys/class/drm/renderD128":                            "->../../devices/pci0/0000:00:02.0/drm/renderD128", "dev/dri/renderD128": "226:128",
-		"sys/devices/pci0/0000:00:02.0/i2c-3/name": "i915 gmbus dpb", "sys/devices/pci0/0000:00:02.0/i2c-3/i2c-dev/i2c-3/dev": "89:3",
+		"sys/class/drm/renderD128":                            "->../../devices/pci0/0000:00:02.0/drm/renderD128",
+		"dev/dri/renderD128":                                  "226:128",
+		"sys/devices/pci0/0000:00:02.0/i2c-3/name":            "i915 gmbus dpb", "sys/devices/pci0/0000:00:02.0/i2c-3/i2c-dev/i2c-3/dev": "89:3",
 		"sys/devices/pci0/0000:00:02.0/i2c-3/i2c-dev/i2c-3/device": "->../../../i2c-3",
 		"sys/class/i2c-dev/i2c-3":                                  "->../../devices/pci0/0000:00:02.0/i2c-3/i2c-dev/i2c-3", "dev/i2c-3": "89:3",
 	}
@@ -89,8 +92,9 @@ func TestFind(t *testing.T) {
 	}
 	card := "sys/devices/pci0/usb1/1-4/1-4:1.0/sound/card2/"
 	sound := map[string]string{card + "id": "Dock", card + "device": "->../../../1-4:1.0", card + "controlC2/dev": "116:2",
-		card + "pcmC2D0c/dev": "116:3", card + "pcmC20D0c/dev": "116:9", "sys/class/sound/card2": "->../../devices/pci0/usb1/1-4/1-4:1.0/sound/card2",
-		"dev/snd/controlC2": "116:2", "dev/snd/pcmC2D0c": "116:3", "dev/snd/pcmC20D0c": "116:9"}
+		card + "pcmC2D0c/dev": "116:3", card + "pcmC20D0c/dev": "116:9",
+		"sys/class/sound/card2": "->../../devices/pci0/usb1/1-4/1-4:1.0/sound/card2",
+		"dev/snd/controlC2":     "116:2", "dev/snd/pcmC2D0c": "116:3", "dev/snd/pcmC20D0c": "116:9"}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
@@ -108,9 +112,11 @@ func TestFind(t *testing.T) {
 		{"two of the same serial number", all(usb("1-1", "0403", "6001", "0001"), port("1-1", "ttyUSB0", "0", "0"),
 			usb("1-2", "0403", "6001", "0001"), port("1-2", "ttyUSB1", "0", "1")), Kinds(),
 			[]string{"serial=0403-6001-0001-at-1-1", "serial=0403-6001-0001-at-1-2"}, "ttyUSB0"},
-		{"a hostile serial number", all(usb("1-1", "0403", "6001", "../../=x,\x1b[2J"+strings.Repeat("A", 300)), port("1-1", "ttyUSB0", "0", "0")),
+		{"a hostile serial number", all(usb("1-1", "0403", "6001", "../../=x,\x1b[2J"+strings.Repeat("A", 300)),
+			port("1-1", "ttyUSB0", "0", "0")),
 			Kinds(), []string{"serial=0403-6001-x---2J" + strings.Repeat("A", 51)}, "ttyUSB0"},
-		{"a node of another device", all(usb("1-1", "0403", "6001", "A"), port("1-1", "ttyUSB0", "0", "0"), map[string]string{"dev/ttyUSB0": "1:1"}),
+		{"a node of another device", all(usb("1-1", "0403", "6001", "A"),
+			port("1-1", "ttyUSB0", "0", "0"), map[string]string{"dev/ttyUSB0": "1:1"}),
 			Kinds(), nil, ""},
 		{"of no allowed kind", all(usb("1-1", "0403", "6001", "A"), port("1-1", "ttyUSB0", "0", "0")), []string{KindCamera}, nil, ""},
 		{"a camera, and its node of data", all(usb("1-4", "046d", "0825", "C1"), video("0", "0"), video("1", "1")), Kinds(),
@@ -144,7 +150,8 @@ func TestFind(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	got := made(t, all(usb("1-1", "0403", "6001", "A5"), port("1-1", "ttyUSB0", "0", "0"))).Find(Kinds())
-	want := map[string]string{LabelBus: "usb", LabelVendor: "0403", LabelProduct: "6001", LabelSerial: "A5", LabelDriver: "ftdi_sio", LabelPlace: "1-1"}
+	want := map[string]string{LabelBus: "usb", LabelVendor: "0403", LabelProduct: "6001", LabelSerial: "A5",
+		LabelDriver: "ftdi_sio", LabelPlace: "1-1"}
 	if len(got) != 1 {
 		t.Fatalf("found %d devices, want 1", len(got))
 	}
@@ -163,9 +170,11 @@ func TestRules(t *testing.T) {
 		"serial": "", "plc=serial,vendor=0403,shares=2": "", "nvidia.com/gpu,shares=4": "", "camera=onvif,interface=eth1": "",
 		"camera=mdns,interface=eth1,service=_rtsp._tcp": "",
 		"": "no kind", "usb": "no kind", "a=nvidia.com/gpu": "no kind", "nvidia.com/gpu=0,shares=2": "no kind", "P L C=serial": "names no class",
-		"serial,vendor": "not KEY=VALUE", "serial,vendor=": "not KEY=VALUE", "serial,shares=0": "not a number", "serial,shares=1001": "not a number",
-		"serial,ven dor=1": "no label", "nvidia.com/gpu,vendor=1": "only shares", "onvif": "needs interface", "serial,interface=eth0": "not in a network",
-		"mdns,interface=eth0": "needs service", "mdns,interface=eth0,service=rtsp": "needs service", "onvif,interface=../../x": "no name",
+		"serial,vendor": "not KEY=VALUE", "serial,vendor=": "not KEY=VALUE", "serial,shares=0": "not a number",
+		"serial,shares=1001": "not a number",
+		"serial,ven dor=1":   "no label", "nvidia.com/gpu,vendor=1": "only shares", "onvif": "needs interface",
+		"serial,interface=eth0": "not in a network",
+		"mdns,interface=eth0":   "needs service", "mdns,interface=eth0,service=rtsp": "needs service", "onvif,interface=../../x": "no name",
 		"onvif,interface=eth0,service=_a._tcp": "is for mdns",
 	} {
 		_, err := ParseRule(text)
@@ -182,7 +191,8 @@ func TestRules(t *testing.T) {
 func TestOffer(t *testing.T) {
 	found := []Device{{Class: KindSerial, Name: "a", Labels: map[string]string{LabelVendor: "0403"}}, {Class: KindSerial, Name: "b"},
 		{Class: KindCamera, Name: "c"}}
-	for want, texts := range map[string][]string{"": nil, "plc=a": {"plc=serial,vendor=0403"}, "plc=a serial=b": {"plc=serial,vendor=0403", "serial"},
+	for want, texts := range map[string][]string{"": nil, "plc=a": {"plc=serial,vendor=0403"},
+		"plc=a serial=b":    {"plc=serial,vendor=0403", "serial"},
 		"serial=a serial=b": {"serial", "plc=serial,vendor=0403"}, "camera=c": {"camera"}} {
 		var rules []Rule
 		for _, text := range texts {
@@ -199,7 +209,8 @@ func TestOffer(t *testing.T) {
 }
 
 func TestFile(t *testing.T) {
-	good := "devices:\n- {class: plc, name: press-4, nodes: [/dev/ttyS1], labels: {line: \"4\"}, shares: 2}\n- {class: camera, name: gate, address: \"rtsp://10.0.0.7/stream\"}\n"
+	good := "devices:\n- {class: plc, name: press-4, nodes: [/dev/ttyS1], labels: {line: \"4\"}, shares: 2}\n" +
+		"- {class: camera, name: gate, address: \"rtsp://10.0.0.7/stream\"}\n"
 	list, err := ParseFile([]byte(good))
 	if err != nil || strings.Join(ids(list), " ") != "plc=press-4 camera=gate" {
 		t.Fatalf("got %q and %v, want two devices", ids(list), err)
@@ -237,7 +248,8 @@ func FuzzParseFile(f *testing.F) {
 			return
 		}
 		for _, d := range list {
-			if !spec.CheckDeviceClass(d.Class) || !spec.CheckDeviceName(d.Name) || (d.Address == "") == (len(d.Nodes) == 0) || strings.ContainsAny(d.Address, "\n \x00") {
+			if !spec.CheckDeviceClass(d.Class) || !spec.CheckDeviceName(d.Name) ||
+				(d.Address == "") == (len(d.Nodes) == 0) || strings.ContainsAny(d.Address, "\n \x00") {
 				t.Errorf("accepted %+v", d)
 			}
 		}

@@ -101,7 +101,9 @@ func (l *listed) check() error {
 
 // plainAddress reports whether a text can be an address that an instance is told: a URL with a host, or HOST:PORT, in printable ASCII.
 func plainAddress(s string) bool {
-	if s == "" || len(s) > 512 || strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("\"'`\\<>$", c) }) {
+	if s == "" || len(s) > 512 || strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c > '~' || strings.ContainsRune("\"'`\\<>$", c)
+	}) {
 		return false
 	}
 	if !strings.Contains(s, "://") {

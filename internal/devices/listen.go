@@ -25,10 +25,10 @@ const (
 	maxHeard = 1024
 )
 
-// Listen asks for a rule's devices in its network again and again until ctx ends, and tells all of them whenever that has changed. A network
-// that is not there is asked once it is; failed is told why it cannot be.
+// Listen asks for a rule's devices in its network again and again until ctx ends, and tells all of them whenever that has changed. A
+// network that is not there is asked once it is; failed is told why it cannot be.
 func Listen(ctx context.Context, rule Rule, heard func([]Device), failed func(error)) {
-	var n network
+	var there network
 	for {
 		round, err := ask(ctx, &rule)
 		if ctx.Err() != nil {
@@ -37,7 +37,7 @@ func Listen(ctx context.Context, rule Rule, heard func([]Device), failed func(er
 		if err != nil {
 			failed(err)
 		}
-		if now, changed := n.round(Offer(round, []Rule{rule})); changed {
+		if now, changed := there.round(Offer(round, []Rule{rule})); changed {
 			heard(now)
 		}
 		select {

@@ -99,17 +99,23 @@ func mdnsAnswer(instance string, port uint16, text string) []byte {
 }
 
 func onvifAnswer(xaddrs string) []byte {
-	return []byte(`<?xml version="1.0"?><s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:d="http://schemas.xmlsoap.org/ws/2005/04/discovery" xmlns:a="http://schemas.xmlsoap.org/ws/2004/08/addressing">
-<s:Body><d:ProbeMatches><d:ProbeMatch><a:EndpointReference><a:Address>urn:uuid:4d454930-0000-1000-8000-001122334455</a:Address></a:EndpointReference>
-<d:Types>dn:NetworkVideoTransmitter</d:Types><d:Scopes>onvif://www.onvif.org/hardware/P3245 onvif://www.onvif.org/name/ACME%20Corp</d:Scopes>
+	return []byte(`<?xml version="1.0"?><s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope"
+ xmlns:d="http://schemas.xmlsoap.org/ws/2005/04/discovery"
+ xmlns:a="http://schemas.xmlsoap.org/ws/2004/08/addressing">
+<s:Body><d:ProbeMatches><d:ProbeMatch>
+<a:EndpointReference><a:Address>urn:uuid:4d454930-0000-1000-8000-001122334455</a:Address></a:EndpointReference>
+<d:Types>dn:NetworkVideoTransmitter</d:Types>
+<d:Scopes>onvif://www.onvif.org/hardware/P3245 onvif://www.onvif.org/name/ACME%20Corp</d:Scopes>
 <d:XAddrs>` + xaddrs + `</d:XAddrs></d:ProbeMatch></d:ProbeMatches></s:Body></s:Envelope>`)
 }
 
-// TestListen asks in a network of two hosts. What answers there, in a process of its own, is found at its own address, whatever else it says.
+// TestListen asks in a network of two hosts. What answers there, in a process of its own, is found at its own address, whatever else
+// it says.
 func TestListen(t *testing.T) {
 	for text, want := range map[string]string{
-		"camera=mdns,interface=net0,service=_rtsp._tcp":       "camera=dock-4 at rtsp://" + cameraIP + ":8554/live",
-		"camera=onvif,interface=net0,model=P3245":             "camera=4d454930-0000-1000-8000-001122334455 at http://" + cameraIP + "/onvif/device_service",
+		"camera=mdns,interface=net0,service=_rtsp._tcp": "camera=dock-4 at rtsp://" + cameraIP + ":8554/live",
+		"camera=onvif,interface=net0,model=P3245": "camera=4d454930-0000-1000-8000-001122334455 at http://" +
+			cameraIP + "/onvif/device_service",
 		"camera=onvif,interface=net0,model=of-somebody-else":  "",
 		"camera=mdns,interface=net0,service=_axis-video._tcp": "",
 	} {

@@ -37,9 +37,9 @@ func parseMDNS(data []byte, service string, from netip.Addr) (out []Device) {
 	if len(data) > maxAnswer {
 		return nil
 	}
-	var p dnsmessage.Parser
-	head, err := p.Start(data)
-	if err != nil || !head.Response || p.SkipAllQuestions() != nil {
+	var parser dnsmessage.Parser
+	head, err := parser.Start(data)
+	if err != nil || !head.Response || parser.SkipAllQuestions() != nil {
 		return nil
 	}
 	suffix := strings.ToLower("." + service + ".local.")
@@ -48,39 +48,39 @@ func parseMDNS(data []byte, service string, from netip.Addr) (out []Device) {
 	var names []string
 	for section := range 3 {
 		for range maxRecords {
-			var h dnsmessage.ResourceHeader
+			var record dnsmessage.ResourceHeader
 			var err error
 			switch section {
 			case 0:
-				h, err = p.AnswerHeader()
+				record, err = parser.AnswerHeader()
 			case 1:
-				h, err = p.AuthorityHeader()
+				record, err = parser.AuthorityHeader()
 			default:
-				h, err = p.AdditionalHeader()
+				record, err = parser.AdditionalHeader()
 			}
 			if err != nil {
 				break
 			}
-			name := strings.ToLower(h.Name.String())
+			name := strings.ToLower(record.Name.String())
 			known := false
 			switch mine := strings.HasSuffix(name, suffix); {
-			case h.Type == dnsmessage.TypePTR && name == suffix[1:]:
-				if r, err := p.PTRResource(); err == nil {
+			case record.Type == dnsmessage.TypePTR && name == suffix[1:]:
+				if r, err := parser.PTRResource(); err == nil {
 					if to := strings.ToLower(r.PTR.String()); strings.HasSuffix(to, suffix) && !slices.Contains(names, to) {
 						names = append(names, to)
 					}
 					known = true
 				}
-			case h.Type == dnsmessage.TypeSRV && mine:
-				if r, err := p.SRVResource(); err == nil {
+			case record.Type == dnsmessage.TypeSRV && mine:
+				if r, err := parser.SRVResource(); err == nil {
 					ports[name], known = r.Port, true
 				}
-			case h.Type == dnsmessage.TypeTXT && mine:
-				if r, err := p.TXTResource(); err == nil {
+			case record.Type == dnsmessage.TypeTXT && mine:
+				if r, err := parser.TXTResource(); err == nil {
 					paths[name], known = pathOf(r.TXT), true
 				}
 			}
-			if !known && skip(&p, section) != nil {
+			if !known && skip(&parser, section) != nil {
 				return nil
 			}
 		}

@@ -42,10 +42,10 @@ func parseONVIF(data []byte, from netip.Addr) (out []Device) {
 	if xml.Unmarshal(data, &answer) != nil {
 		return nil
 	}
-	for _, m := range answer.Matches[:min(len(answer.Matches), maxRecords)] {
-		name := clean(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(m.ID), "urn:"), "uuid:"))
+	for _, match := range answer.Matches[:min(len(answer.Matches), maxRecords)] {
+		name := clean(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(match.ID), "urn:"), "uuid:"))
 		address := ""
-		for x := range strings.FieldsSeq(m.XAddrs) {
+		for x := range strings.FieldsSeq(match.XAddrs) {
 			if u, err := url.Parse(x); err == nil && plainAddress(x) && u.User == nil && (u.Scheme == "http" || u.Scheme == "https") {
 				if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.Unmap() == from.Unmap() {
 					address = x
@@ -53,11 +53,11 @@ func parseONVIF(data []byte, from netip.Addr) (out []Device) {
 				}
 			}
 		}
-		if name == "" || address == "" || !strings.Contains(m.Types, "NetworkVideoTransmitter") {
+		if name == "" || address == "" || !strings.Contains(match.Types, "NetworkVideoTransmitter") {
 			continue
 		}
 		said := map[string]string{}
-		for s := range strings.FieldsSeq(m.Scopes) {
+		for s := range strings.FieldsSeq(match.Scopes) {
 			if kind, value, ok := strings.Cut(strings.TrimPrefix(s, "onvif://www.onvif.org/"), "/"); ok && (kind == "hardware" || kind == "name") {
 				if said[kind], _ = url.PathUnescape(value); said[kind] == "" {
 					delete(said, kind)

@@ -115,36 +115,36 @@ func (t *Tree) originOf(entry string) origin {
 	if err != nil {
 		return origin{}
 	}
-	o := origin{placeName: filepath.Base(at)}
+	found := origin{placeName: filepath.Base(at)}
 	driver := linked(at, "driver")
 	for dir := at; strings.HasPrefix(dir, top+"/") && len(dir) > len(top)+1; dir = filepath.Dir(dir) {
 		if driver == "" {
 			driver = linked(dir, "driver")
 		}
 		if n := read(dir, "bInterfaceNumber"); n != "" {
-			o.interfac = n
+			found.interfac = n
 		}
 		if vendor := read(dir, "idVendor"); vendor != "" {
 			product, serial := read(dir, "idProduct"), read(dir, "serial")
-			o.placeName = filepath.Base(dir)
-			o.labels = labels(LabelBus, "usb", LabelVendor, vendor, LabelProduct, product, LabelSerial, serial, LabelDriver, driver,
-				LabelModel, strings.TrimSpace(read(dir, "manufacturer")+" "+read(dir, "product")), LabelPlace, o.placeName)
-			if o.name = joined(clean(vendor), clean(product), clean(serial)); clean(serial) == "" {
-				o.name = joined(o.name, "at", clean(o.placeName))
+			found.placeName = filepath.Base(dir)
+			found.labels = labels(LabelBus, "usb", LabelVendor, vendor, LabelProduct, product, LabelSerial, serial, LabelDriver, driver,
+				LabelModel, strings.TrimSpace(read(dir, "manufacturer")+" "+read(dir, "product")), LabelPlace, found.placeName)
+			if found.name = joined(clean(vendor), clean(product), clean(serial)); clean(serial) == "" {
+				found.name = joined(found.name, "at", clean(found.placeName))
 			}
-			return o
+			return found
 		}
 		if linked(dir, "subsystem") == "pci" {
-			o.placeName = filepath.Base(dir)
-			o.labels = labels(LabelBus, "pci", LabelVendor, strings.TrimPrefix(read(dir, "vendor"), "0x"),
-				LabelProduct, strings.TrimPrefix(read(dir, "device"), "0x"), LabelDriver, driver, LabelPlace, o.placeName)
-			o.name = joined("pci", clean(o.placeName))
-			return o
+			found.placeName = filepath.Base(dir)
+			found.labels = labels(LabelBus, "pci", LabelVendor, strings.TrimPrefix(read(dir, "vendor"), "0x"),
+				LabelProduct, strings.TrimPrefix(read(dir, "device"), "0x"), LabelDriver, driver, LabelPlace, found.placeName)
+			found.name = joined("pci", clean(found.placeName))
+			return found
 		}
 	}
-	o.labels = labels(LabelBus, "platform", LabelDriver, driver, LabelPlace, o.placeName)
-	o.name = clean(o.placeName)
-	return o
+	found.labels = labels(LabelBus, "platform", LabelDriver, driver, LabelPlace, found.placeName)
+	found.name = clean(found.placeName)
+	return found
 }
 
 func serialAt(t *Tree, dir, entry string) (Device, bool) {

@@ -29,7 +29,7 @@ func (c *Core) endWithout(now time.Time, was *wire.WorkerFacts, fx *wire.Effects
 			if at := before[d].At; !slices.Contains(c.reports.facts.Attachable, d) {
 				why = d + " is gone"
 			} else if at != "" && at != there[d].At {
-				why = d + " was plugged in again, and is at " + there[d].At
+				why = d + " was plugged in again elsewhere"
 			}
 			if why != "" {
 				c.ledger.event(now, i, wire.EventWarning, "DeviceGone", why, fx)
