@@ -192,6 +192,8 @@ func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, pat
 				more.At = d.Nodes[0]
 			}
 			details = append(details, more)
+		} else if strings.HasPrefix(name, "/") {
+			details = append(details, wire.Device{Name: name, At: nodeAt(a.host(name))})
 		} else if shares := devices.SharesOf(a.opt.Rules, spec.DeviceClass(name)); shares > 1 {
 			details = append(details, wire.Device{Name: name, Shares: shares})
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -30,18 +31,39 @@ func (r Attachable) For(q *Query) Check {
 type device struct {
 	spec.DeviceOffer
 	shares int
+	at     string // its node; empty: it is not known
 }
 
 // devicesOf joins what a worker offers with what it tells of single ones.
 func devicesOf(w *Worker) (out []device) {
 	for _, name := range w.Attachable {
-		d := device{spec.DeviceOffer{Name: name}, 1}
+		d := device{DeviceOffer: spec.DeviceOffer{Name: name}, shares: 1}
 		if more, ok := w.DeviceDetails[name]; ok {
 			d.Labels, d.shares = more.Labels, max(more.Shares, 1)
+			if strings.HasPrefix(more.At, "/") { // one host in a network may have several
+				d.at = more.At
+			}
 		}
 		out = append(out, d)
 	}
 	return out
+}
+
+// users counts the instances that have each device, by whichever of its names: a serial line has one by its maker and one by its socket.
+func (x *extra) users() func(d *device) int {
+	if len(x.taken) == 0 {
+		return func(*device) int { return 0 }
+	}
+	at := map[string]int{}
+	for i := range x.devices {
+		at[x.devices[i].at] += x.taken[x.devices[i].Name]
+	}
+	return func(d *device) int {
+		if d.at == "" {
+			return x.taken[d.Name]
+		}
+		return at[d.at]
+	}
 }
 
 // freeDevices lists the devices of a worker that have a share left, those first that the fewest instances have.
@@ -50,8 +72,9 @@ func (s *Site) freeDevices(n int) (out []spec.DeviceOffer) {
 	if x == nil {
 		return nil
 	}
-	for _, d := range x.devices {
-		if x.taken[d.Name] < d.shares {
+	users := x.users()
+	for i := range x.devices {
+		if d := &x.devices[i]; users(d) < d.shares {
 			out = append(out, d.DeviceOffer)
 		}
 	}
@@ -146,9 +169,10 @@ func (c *attachable) Reason(n int) wire.Reason {
 	}
 	there, full := 0, 0
 	if x := c.s.more[n]; x != nil {
-		for _, d := range x.devices {
-			if missing.Fits(&d.DeviceOffer) {
-				if there++; x.taken[d.Name] >= d.shares {
+		users := x.users()
+		for i := range x.devices {
+			if d := &x.devices[i]; missing.Fits(&d.DeviceOffer) {
+				if there++; users(d) >= d.shares {
 					full++
 				}
 			}

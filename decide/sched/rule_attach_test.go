@@ -149,3 +149,32 @@ func TestSharedDevices(t *testing.T) {
 		t.Errorf("three of a class of which one is full are %v, want none", got)
 	}
 }
+
+// A serial line has a name by its maker and one by its socket: who has it by one of them has it by the other, too. What one host in a network
+// offers are several devices.
+func TestOneDeviceOfTwoNames(t *testing.T) {
+	id, path := "/dev/serial/by-id/a", "/dev/serial/by-path/1"
+	for name, c := range map[string]struct{ at, other, want string }{
+		"one node":  {"/dev/ttyUSB0", "/dev/ttyUSB0", "other instances have its devices " + path + ": 1 of 1 are taken"},
+		"two nodes": {"/dev/ttyUSB0", "/dev/ttyUSB1", ""}, "one host": {"10.0.0.7", "10.0.0.7", ""}, "nothing is told": {"", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) {
+				w.Attachable = []string{id, path}
+				w.DeviceDetails = map[string]wire.Device{id: {At: c.at}, path: {At: c.other}}
+			})})
+			by := func(path string) *spec.ServiceSpec {
+				return &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Path: path}}}
+			}
+			s.Take("w", &Request{Spec: by(id)})
+			d := s.Place(epoch, Policy{Rules: []Rule{Attachable{}}, Rank: BestFit{}}, &Request{Spec: by(path), Instance: "i"}, 1)
+			got := ""
+			if len(d.Why) > 0 {
+				got = d.Why[0].Text
+			}
+			if got != c.want || (d.Chosen == "w") != (c.want == "") {
+				t.Errorf("it is on %q because of %q, want %q", d.Chosen, got, c.want)
+			}
+		})
+	}
+}

@@ -56,7 +56,7 @@ func ParseFile(data []byte) (out []Device, err error) {
 	}
 	seen := map[string]bool{}
 	for i, l := range file.Devices {
-		d := Device{Class: l.Class, Name: l.Name, Labels: l.Labels, Nodes: l.Nodes, Address: l.Address, Shares: l.Shares}
+		d := Device(l)
 		if err := l.check(); err != nil {
 			return nil, fmt.Errorf("devices[%d]: %w", i, err)
 		}
