@@ -201,3 +201,15 @@ func TestDevicesAreHandedIn(t *testing.T) {
 		})
 	}
 }
+
+// What was heard in a network is offered beside the rest, and is gone once it is not heard any more.
+func TestHeardDevicesAreOffered(t *testing.T) {
+	b := newBench(t, "camera=onvif,interface=eth9")
+	b.hear(0, []devices.Device{{Class: "camera", Name: "dock", Address: "http://user:secret@10.0.0.7/onvif"}})
+	b.offers("camera=dock")
+	if _, details := b.list(); len(details) != 1 || details[0].At != "10.0.0.7" {
+		t.Errorf("of it is told %+v, want its host and nothing more", details)
+	}
+	b.hear(0, nil)
+	b.offers("")
+}

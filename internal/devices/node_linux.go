@@ -7,9 +7,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is this machine's tree, or one of a test with nodes of its own.
+// Host is this machine's tree, or one of a test with nodes of its own. One goroutine at a time looks at it.
 func Host(sys, dev string) *Tree {
-	return &Tree{Sys: sys, Dev: dev, Captures: captures, Number: number}
+	known := map[plugged]bool{}
+	return &Tree{Sys: sys, Dev: dev, Number: number, Captures: func(node string) bool {
+		var st unix.Stat_t
+		if unix.Stat(node, &st) != nil {
+			return false
+		}
+		at := plugged{uint64(st.Ino), uint64(st.Rdev), st.Ctim}
+		if can, ok := known[at]; ok {
+			return can
+		}
+		can, err := captures(node)
+		if err == nil {
+			if len(known) > 256 { // of those that were plugged in before
+				clear(known)
+			}
+			known[at] = can
+		}
+		return can
+	}}
+}
+
+// plugged is a device for as long as it is plugged in: then the kernel makes another node. To be opened wakes a camera up, so each is asked
+// once.
+type plugged struct {
+	inode, number uint64
+	made          unix.Timespec
 }
 
 // number gives the number of a character device.
@@ -44,19 +69,19 @@ const (
 )
 
 // captures asks a V4L node what it does; that starts nothing.
-func captures(node string) bool {
+func captures(node string) (bool, error) {
 	fd, err := unix.Open(node, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer unix.Close(fd)
 	var answer v4lCapability
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), vidiocQuerycap, uintptr(unsafe.Pointer(&answer))); errno != 0 {
-		return false
+		return false, errno
 	}
 	can := answer.capabilities
 	if can&v4lDeviceCaps != 0 {
 		can = answer.deviceCaps
 	}
-	return can&(v4lCapture|v4lCaptureMultiPlan) != 0
+	return can&(v4lCapture|v4lCaptureMultiPlan) != 0, nil
 }
