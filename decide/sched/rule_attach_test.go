@@ -150,8 +150,8 @@ func TestSharedDevices(t *testing.T) {
 	}
 }
 
-// A serial line has a name by its maker and one by its socket: who has it by one of them has it by the other, too. What one host in a network
-// offers are several devices.
+// A serial line has a name by its maker and one by its socket: who has it by one of them has it by the other, too. What one host in a
+// network offers are several devices.
 func TestOneDeviceOfTwoNames(t *testing.T) {
 	id, path := "/dev/serial/by-id/a", "/dev/serial/by-path/1"
 	for name, c := range map[string]struct{ at, other, want string }{

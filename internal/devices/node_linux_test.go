@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node that is no camera captures nothing, and only a character device has a number. The request of the kernel holds the size of its answer.
+// A node that is no camera captures nothing, and only a character device has a number. The request to the kernel has
+// the size of its answer in it.
 func TestNodes(t *testing.T) {
 	tree := Host("", "")
 	for _, node := range []string{"/dev/null", "/dev/nonesuch", t.TempDir()} {
