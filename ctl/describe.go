@@ -341,6 +341,7 @@ func describeInstance(ctx context.Context, client *api.Client, out io.Writer, id
 	pairs.add("Cluster", string(inst.Cluster))
 	pairs.add("Worker", string(inst.Worker))
 	pairs.add("Runtime", inst.Runtime)
+	pairs.add("Devices", strings.Join(inst.Devices, ", "))
 	pairs.add("Monitor", inst.Monitor)
 	pairs.add("Image digest", inst.Digest)
 	pairs.add("Address", inst.Address)

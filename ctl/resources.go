@@ -71,6 +71,8 @@ func resources() []*resource {
 		{names: []string{"grant", "grants"}, head: []string{"NAME", "BY", "AGE"}, list: listGrants},
 		{names: []string{"worker", "workers", "w"}, head: []string{"NAME", "STATUS", "INSTANCES", "CPU-FREE", "MEMORY-FREE", "RUNTIMES", "SINCE"},
 			wide: []string{"ADDRESS", "ARCH", "AREA", "KERNEL", "VERSION", "MACHINE", "COORDINATE"}, list: listWorkers},
+		{names: []string{"device", "devices", "dev"}, head: []string{"NAME", "CLASS", "WORKER", "TAKEN", "SHARES", "AT", "LABELS"},
+			wide: []string{"INSTANCES"}, list: listDevices},
 		{names: []string{"event", "events", "ev"}, namespaced: true, watch: true, head: []string{"AGE", "TYPE", "REASON", "OBJECT", "TEXT"},
 			wide: []string{"CLUSTER", "WORKER"}, list: listEvents},
 		{names: []string{"image", "images", "img"}, head: []string{"NAME", "SIZE", "PLATFORMS", "AGE", "LAST-USED", "USED-BY"},

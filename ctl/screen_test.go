@@ -125,7 +125,8 @@ func TestHostileText(t *testing.T) {
 	}
 	for line, shows := range map[string]bool{
 		"get instances": true, "get instances -o wide": true, "get instances -o json": true, "get instances -o yaml": true, "get instances -o name": true,
-		"get events": true, "get workers -o wide": true, "get apps": true, "describe instance i": true, "describe worker w": true, "describe app shop": true,
+		"get events": true, "get workers -o wide": true, "get devices -o wide": true, "get apps": true,
+		"describe instance i": true, "describe worker w": true, "describe app shop": true,
 		"explain i": true, "plan -f " + manifest: true, "apply -f " + manifest: true, "delete instance i": true, "get nonsense": false,
 	} {
 		out, errs := run(line, true)

@@ -1,22 +1,71 @@
 package spec
 
 import (
+	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// DeviceRequest asks for devices of a worker, which no other instance has meanwhile. Exactly one of its kinds is given.
+// DeviceRequest asks for devices of a worker, which no more instances have meanwhile than its operator lets share them. Exactly one of its
+// kinds is given.
 type DeviceRequest struct {
-	CDI   string `json:"cdi,omitempty" doc:"Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface)."`
-	Count int    `json:"count,omitempty" doc:"How many of a class. Default: 1." min:"1" max:"64"`
-	Path  string `json:"path,omitempty" doc:"A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is."`
+	CDI   string            `json:"cdi,omitempty" doc:"Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface)."`
+	Class string            `json:"class,omitempty" doc:"Class of devices that operators offer of what their workers find, or list by hand (--device-class, --device-file), such as serial or camera, or one of them by name, as class=name. Variables SKERRY_DEVICE_SERIAL_0 and so on have the path, or the network address, of each."`
+	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices)."`
+	Count int               `json:"count,omitempty" doc:"How many of a class. Default: 1." min:"1" max:"64"`
+	At    string            `json:"at,omitempty" doc:"Path below /dev in the container for the device node of one device of a class. Default: its path on the worker, such as /dev/ttyUSB0."`
+	Path  string            `json:"path,omitempty" doc:"A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is."`
+}
+
+// wanted names the class or device that is asked for.
+func (r *DeviceRequest) wanted() string { return r.CDI + r.Class + r.Path }
+
+// named reports whether one certain device is asked for.
+func (r *DeviceRequest) named() bool { return r.Path != "" || strings.Contains(r.CDI+r.Class, "=") }
+
+// String tells for people what is asked for.
+func (r *DeviceRequest) String() string {
+	if len(r.Match) == 0 {
+		return r.wanted()
+	}
+	var labels []string
+	for _, k := range slices.Sorted(maps.Keys(r.Match)) {
+		labels = append(labels, k+"="+r.Match[k])
+	}
+	return r.wanted() + " (" + strings.Join(labels, ", ") + ")"
+}
+
+// Fits reports whether a device is one of those that are asked for.
+func (r *DeviceRequest) Fits(d *DeviceOffer) bool {
+	if want := r.wanted(); r.named() && d.Name != want || !r.named() && !strings.HasPrefix(d.Name, want+"=") {
+		return false
+	}
+	for k, v := range r.Match {
+		if have, ok := d.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// DeviceOffer is a device that a worker can give to an instance.
+type DeviceOffer struct {
+	Name   string // vendor.com/class=name, class=name or a path
+	Labels map[string]string
 }
 
 // MaxDevices bounds the devices that a worker offers, and those of an instance.
 const (
 	MaxDevices         = 512
 	MaxDevicesInstance = 64
+	// MaxDeviceShares bounds the instances that have one device at a time.
+	MaxDeviceShares = 1000
+	// MaxDeviceLabels bounds the labels of a device, and those of a request.
+	MaxDeviceLabels = 16
 )
 
 // deviceDirs are where devices have names that stay when they are plugged in elsewhere, or in another order.
@@ -49,7 +98,29 @@ func ParseCDI(s string) (vendor, class, name string, ok bool) {
 	return vendor, class, name, ok && word(vendor, "_-.") && word(class, "_-.") && (!named || word(name, "_-.:"))
 }
 
-// DeviceClass is what is told of a device beyond its site: the class of CDI, or its stable name.
+// CheckDeviceClass reports whether a text can name a class of devices that a worker finds: small letters, digits and dashes.
+func CheckDeviceClass(s string) bool {
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// CheckDeviceName reports whether a text can name a device of a class.
+func CheckDeviceName(s string) bool {
+	_, _, _, ok := ParseCDI("a/a=" + s)
+	return ok
+}
+
+// CheckDeviceLabel reports whether a device can have a label: its key is a word, and its value one line of at most 128 bytes.
+func CheckDeviceLabel(key, value string) bool {
+	return CheckDeviceClass(strings.ToLower(strings.NewReplacer(".", "", "_", "").Replace(key))) && len(value) <= 128 &&
+		utf8.ValidString(value) && !strings.ContainsFunc(value, unicode.IsControl)
+}
+
+// DeviceVariable names the variable that tells an instance where the device of a class with that number is.
+func DeviceVariable(class string, n int) string {
+	return "SKERRY_DEVICE_" + strings.ToUpper(strings.ReplaceAll(class, "-", "_")) + "_" + strconv.Itoa(n)
+}
+
+// DeviceClass is what is told of a device beyond its site: its class, or its stable name.
 func DeviceClass(name string) string {
 	if strings.HasPrefix(name, "/") {
 		return name
@@ -61,7 +132,7 @@ func DeviceClass(name string) string {
 // DeviceClasses lists the classes of the devices that a service asks for.
 func (s *ServiceSpec) DeviceClasses() (out []string) {
 	for _, r := range s.Devices {
-		if c := DeviceClass(r.CDI + r.Path); !slices.Contains(out, c) {
+		if c := DeviceClass(r.wanted()); !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}
@@ -99,59 +170,138 @@ func (s *ServiceSpec) WantsDevices() bool {
 	return len(s.Devices) > 0 || s.Resources.GPUs > 0 || s.Resources.TPUs > 0
 }
 
-// PickDevices chooses devices for a service among those that are free: first those that it names, then the first ones of each class. For
-// its gpus and tpus it has those of the worker's classes. missing tells what there is too little of, and ok whether there is enough.
-func (s *ServiceSpec) PickDevices(free []string, accelerators Accelerators) (names []string, missing string, ok bool) {
-	requests := s.deviceRequests(accelerators)
-	take := func(fits func(string) bool) bool {
-		for _, f := range free {
-			if fits(f) && !slices.Contains(names, f) {
-				names = append(names, f)
+// inOrder lists requests, one for each device, as PickDevices gives these: first those for certain ones.
+func inOrder(requests []DeviceRequest) (out []*DeviceRequest) {
+	for _, named := range []bool{true, false} {
+		for i := range requests {
+			if r := &requests[i]; r.named() == named {
+				for range max(r.Count, 1) {
+					out = append(out, r)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// PickDevices chooses devices for a service among those that are free, the first ones that fit: those that it names, then those of each
+// class. For its gpus and tpus it has those of the worker's classes. missing is a request for which there are too few; nil: there are
+// enough.
+func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators) (names []string, missing *DeviceRequest) {
+	wanted := inOrder(s.deviceRequests(accelerators))
+	for _, r := range wanted[:min(len(wanted), MaxDevicesInstance)] {
+		// Kuhn, The Hungarian Method for the Assignment Problem (1955): a request may push another one on to a device that fits that, too.
+		if !give(r, free, wanted, &names, make([]bool, len(free))) {
+			return nil, r
+		}
+	}
+	return names, nil
+}
+
+// give adds a device for a request to those that were given, each to the request of the same place, and moves others if it must.
+func give(request *DeviceRequest, free []DeviceOffer, wanted []*DeviceRequest, names *[]string, seen []bool) bool {
+	for pass := range 2 { // one that nobody has is better than one that another must give up
+		for i := range free {
+			holder := slices.Index(*names, free[i].Name)
+			if seen[i] || (pass == 0) != (holder < 0) || !request.Fits(&free[i]) {
+				continue
+			}
+			if seen[i] = true; holder < 0 {
+				*names = append(*names, free[i].Name)
 				return true
 			}
-		}
-		return false
-	}
-	for _, r := range requests {
-		want := r.CDI + r.Path
-		if named := r.Path != "" || strings.Contains(r.CDI, "="); named && !take(func(f string) bool { return f == want }) {
-			return nil, want, false
-		}
-	}
-	for _, r := range requests {
-		if r.Path != "" || strings.Contains(r.CDI, "=") {
-			continue
-		}
-		for range max(r.Count, 1) {
-			if !take(func(f string) bool { return strings.HasPrefix(f, r.CDI+"=") }) {
-				return nil, r.CDI, false
+			given := len(*names)
+			if !give(wanted[holder], free, wanted, names, seen) {
+				continue
 			}
+			// The other one's new device is the last one: they change places.
+			(*names)[holder], (*names)[given] = (*names)[given], (*names)[holder]
+			return true
 		}
 	}
-	return names, "", true
+	return false
+}
+
+// RequestsOf gives for each device of a service's instance the request that it was chosen for; nil: it stands for gpus or tpus.
+func RequestsOf(s *ServiceSpec, names []string) []*DeviceRequest {
+	out := make([]*DeviceRequest, len(names))
+	copy(out, inOrder(s.Devices))
+	return out
+}
+
+// wellKnownNodes are in every container, or lead to something else of it.
+var wellKnownNodes = []string{"null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "shm", "mqueue", "fd", "stdin",
+	"stdout", "stderr", "core"}
+
+// nodePath reports whether a device can be at a path in a container.
+func nodePath(p string) bool {
+	rest, ok := strings.CutPrefix(p, "/dev/")
+	first, _, _ := strings.Cut(rest, "/")
+	return ok && rest != "" && path.Clean(p) == p && len(p) < 256 && !strings.ContainsFunc(p, unicode.IsControl) &&
+		!slices.Contains(wellKnownNodes, first)
 }
 
 // devices checks what a service asks for of its worker's devices.
 func (c *checker) devices(path string, service *ServiceSpec) {
 	n := 0
-	for i, r := range service.Devices {
+	taken := map[string]bool{}
+	for i := range service.Devices {
+		r := &service.Devices[i]
 		dp := path + ".devices[" + strconv.Itoa(i) + "]"
 		n += max(r.Count, 1)
-		_, _, name, ok := ParseCDI(r.CDI)
-		switch {
-		case (r.CDI == "") == (r.Path == ""):
-			c.add(dp, "write cdi: vendor.com/class or path: /dev/serial/by-id/...", "a device is named by either cdi or path")
-		case r.CDI != "" && !ok:
-			c.add(dp+".cdi", "write it as vendor.com/class, or vendor.com/class=name", "%q names no device", r.CDI)
-		case r.Path != "" && !stablePath(r.Path):
-			c.add(dp+".path", "use a name in one of "+strings.Join(deviceDirs, ", "), "%q is not a stable name of a device", r.Path)
+		checkDevice(c, dp, r)
+		if r.At != "" && taken[r.At] {
+			c.add(dp+".at", "choose another path", "another device is at %s", r.At)
 		}
-		c.between(dp+".count", r.Count, 0, MaxDevicesInstance)
-		if r.Count > 1 && (r.Path != "" || name != "") {
-			c.add(dp+".count", "leave it out", "there is one device of a name")
-		}
+		taken[r.At] = true
 	}
 	if n > MaxDevicesInstance {
 		c.add(path+".devices", "", "%d devices; at most %d are allowed", n, MaxDevicesInstance)
+	}
+}
+
+// checkDevice checks one request.
+func checkDevice(check *checker, dp string, request *DeviceRequest) {
+	given := 0
+	for _, s := range []string{request.CDI, request.Class, request.Path} {
+		if s != "" {
+			given++
+		}
+	}
+	_, _, _, cdi := ParseCDI(request.CDI)
+	class, name, one := strings.Cut(request.Class, "=")
+	switch {
+	case given != 1:
+		check.add(dp, "write cdi: vendor.com/class, class: serial or path: /dev/serial/by-id/...",
+			"a device is named by one of cdi, class and path")
+	case request.CDI != "" && !cdi:
+		check.add(dp+".cdi", "write it as vendor.com/class, or vendor.com/class=name", "%q names no device", request.CDI)
+	case request.Class != "" && (!CheckDeviceClass(class) || one && !CheckDeviceName(name)):
+		check.add(dp+".class", "write it as serial, or serial=name; classes with a / are for cdi", "%q names no class of devices", request.Class)
+	case request.Path != "" && !stablePath(request.Path):
+		check.add(dp+".path", "use a name in one of "+strings.Join(deviceDirs, ", "), "%q is not a stable name of a device", request.Path)
+	}
+	check.between(dp+".count", request.Count, 0, MaxDevicesInstance)
+	if request.Count > 1 && request.named() {
+		check.add(dp+".count", "leave it out", "there is one device of a name")
+	}
+	if request.Class == "" && len(request.Match) > 0 {
+		check.add(dp+".match", "ask for a class", "only devices of a class that workers find have labels")
+	}
+	if len(request.Match) > MaxDeviceLabels {
+		check.add(dp+".match", "", "%d labels; at most %d are allowed", len(request.Match), MaxDeviceLabels)
+	}
+	for _, k := range slices.Sorted(maps.Keys(request.Match)) {
+		if !CheckDeviceLabel(k, request.Match[k]) {
+			check.add(dp+".match", "`skerry get devices` shows the labels of devices",
+				"no device has a label %q with the value %q", k, request.Match[k])
+		}
+	}
+	switch {
+	case request.At == "":
+	case request.Class == "" || request.Count > 1:
+		check.add(dp+".at", "leave it out, or ask for each device by itself", "a path in the container is for one device of a class")
+	case !nodePath(request.At):
+		check.add(dp+".at", "write it as /dev/plc", "%q is no place for a device", request.At)
 	}
 }

@@ -7,6 +7,7 @@ import "slices"
 const (
 	FeatureAliases     = "aliases"
 	FeatureChallenges  = "challenges" // of certificate authorities, at the ingress; no service needs it
+	FeatureDeviceClass = "deviceClass"
 	FeatureEnvFields   = "envFields"
 	FeatureEnvSecrets  = "envSecrets"
 	FeatureExtraHosts  = "extraHosts"
@@ -24,9 +25,9 @@ const (
 
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
-	return []string{FeatureAliases, FeatureChallenges, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts, FeatureFileSystem,
-		FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePostStart, FeaturePreStop, FeatureServicePort, FeatureSubPath, FeatureSysctls,
-		FeatureUlimits}
+	return []string{FeatureAliases, FeatureChallenges, FeatureDeviceClass, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts,
+		FeatureFileSystem, FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePostStart, FeaturePreStop, FeatureServicePort,
+		FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -37,6 +38,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 	out := slices.Clone(s.Needs)
 	if len(s.Aliases) > 0 {
 		out = append(out, FeatureAliases)
+	}
+	if slices.ContainsFunc(s.Devices, func(r DeviceRequest) bool { return r.Class != "" }) {
+		out = append(out, FeatureDeviceClass)
 	}
 	for container := range containersOf(s) {
 		if len(container.EnvFields) > 0 {

@@ -232,6 +232,7 @@ type Instance struct {
 	Timeline []Step         `json:"timeline,omitempty"`
 	Want     int            `json:"want,omitempty"` // copies of a perWorker instance
 	Have     int            `json:"have,omitempty"`
+	Devices  []string       `json:"devices,omitempty"` // of its worker that it has; its site alone knows them
 }
 
 // Step is one entry of an instance's timeline.

@@ -189,8 +189,10 @@ type WorkerFacts struct {
 	Probe    string            `json:"probe,omitempty" cbor:"14,keyasint,omitempty"`   // host:port at which other workers measure round trips by UDP
 	Overlay  *OverlayFacts     `json:"overlay,omitempty" cbor:"15,keyasint,omitempty"` // nil: it takes no part
 	Agent    *AgentFacts       `json:"agent,omitempty" cbor:"16,keyasint,omitempty"`   // nil: it was never told to go over to another program
-	// Attachable are devices that one instance at a time may have, as vendor.com/class=name or by their stable path; sorted.
+	// Attachable are devices that one instance at a time may have, as vendor.com/class=name, class=name or by their stable path; sorted.
 	Attachable []string `json:"attachable,omitempty" cbor:"18,keyasint,omitempty"`
+	// DeviceDetails tells more of some of them. They do not leave the site. Older clusters give each device to one instance.
+	DeviceDetails []Device `json:"deviceDetails,omitempty" cbor:"24,keyasint,omitempty"`
 	// Egress: it holds instances to Assignment.Egress. Older agents ignore that.
 	Egress bool `json:"egress,omitempty" cbor:"19,keyasint,omitempty"`
 	// Levels: it gives no instance more than Assignment.Level. Older agents ignore that.
@@ -201,6 +203,30 @@ type WorkerFacts struct {
 	Signatures bool `json:"signatures,omitempty" cbor:"21,keyasint,omitempty"`
 	// Features are those of spec.AgentFeatures that it honours. Older agents leave out in silence what they do not know.
 	Features []string `json:"features,omitempty" cbor:"23,keyasint,omitempty"`
+}
+
+// Device is what a worker tells of a device beyond its name.
+type Device struct {
+	Name   string            `json:"name" cbor:"1,keyasint"`
+	Labels map[string]string `json:"labels,omitempty" cbor:"2,keyasint,omitempty"`
+	Shares int               `json:"shares,omitempty" cbor:"3,keyasint,omitempty"` // instances that may have it at a time; 0: one
+	At     string            `json:"at,omitempty" cbor:"4,keyasint,omitempty"`     // where it is now: its node, or its host in the network
+}
+
+// Details gives what a worker tells of its devices, by name, within bounds: an agent may be anybody's.
+func (f *WorkerFacts) Details() map[string]Device {
+	if len(f.DeviceDetails) == 0 {
+		return nil
+	}
+	out := map[string]Device{}
+	for _, d := range f.DeviceDetails[:min(len(f.DeviceDetails), spec.MaxDevices)] {
+		if len(d.Labels) > spec.MaxDeviceLabels {
+			d.Labels = nil
+		}
+		d.Shares = min(max(d.Shares, 1), spec.MaxDeviceShares)
+		out[d.Name] = d
+	}
+	return out
 }
 
 // Knows reports whether a worker's agent honours a feature.

@@ -3,19 +3,25 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"skerry.dev/skerry/internal/cdi"
+	"skerry.dev/skerry/internal/devices"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 // AttachOptions say which devices the worker gives to instances.
@@ -23,6 +29,11 @@ type AttachOptions struct {
 	CDI   []string // directories with descriptions; nil: those of the specification
 	Hooks bool     // programs that descriptions name may be run, as root; the operator trusts who writes them
 	Dev   string   // in place of /dev, in tests
+	Sys   string   // in place of /sys, in tests
+
+	// Rules say which of the devices that the worker finds it offers; without one, none: each opens hardware to whoever may deploy.
+	Rules []devices.Rule
+	File  string // with devices that the operator lists by hand; empty: none
 }
 
 // When the worker looks what was plugged in or out: a moment after something changed, because a device that comes makes several names.
@@ -34,12 +45,23 @@ const (
 
 // attachments of devices: what there is.
 type attachables struct {
-	opt AttachOptions
+	opt  AttachOptions
+	tree *devices.Tree
+
+	scanning sync.Mutex // one look at a time, so that an older one does not come last; before mu
 
 	mu       sync.Mutex
 	registry *cdi.Registry
+	listed   []devices.Device          // of the file, as it was when it was right
+	found    map[string]devices.Device // by name: those of the file, of the kernel and of networks
 	names    []string
-	problems map[string]string // that were told of
+	details  []wire.Device
+	problems map[string]string        // that were told of
+	network  map[int][]devices.Device // what was heard, by the rule
+}
+
+func newAttachables(opt AttachOptions) *attachables {
+	return &attachables{opt: opt, tree: devices.Host(opt.Sys, opt.Dev), network: map[int][]devices.Device{}}
 }
 
 // dirs are where descriptions are.
@@ -56,35 +78,127 @@ func (a *attachables) watch() (*dirWatch, error) {
 	for _, dir := range spec.DeviceDirs() {
 		listed = append(listed, a.host(dir))
 	}
-	return watchDirs(a.dirs(), listed)
+	for _, r := range a.opt.Rules {
+		listed = append(listed, a.tree.Dirs(r.Kind)...)
+	}
+	read := a.dirs()
+	if a.opt.File != "" {
+		read = append(slices.Clone(read), filepath.Dir(a.opt.File))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.listed {
+		for _, node := range d.Nodes {
+			listed = append(listed, filepath.Dir(node))
+		}
+	}
+	slices.Sort(listed)
+	return watchDirs(read, slices.Compact(listed))
 }
 
 // scan looks what there is, and reports whether that changed.
 func (a *attachables) scan() (changed bool, problems map[string]string) {
-	r := cdi.Load(a.dirs())
-	names := r.Names()
+	a.scanning.Lock()
+	defer a.scanning.Unlock()
+	registry := cdi.Load(a.dirs())
+	var kinds []string
+	for _, rule := range a.opt.Rules {
+		kinds = append(kinds, rule.Kind)
+	}
+	kernel := devices.Offer(a.tree.Find(kinds), a.opt.Rules)
+	var file []devices.Device
+	var wrong error
+	if a.opt.File != "" {
+		file, wrong = devices.ReadFile(a.opt.File)
+	}
+	var paths []string
 	for _, dir := range spec.DeviceDirs() {
 		list, _ := os.ReadDir(a.host(dir))
 		for _, e := range list {
-			name := filepath.Join(dir, e.Name())
-			if st, err := os.Stat(a.host(name)); err == nil && st.Mode()&os.ModeDevice != 0 {
-				names = append(names, name)
-			}
+			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
-	slices.Sort(names)
-	names = names[:min(len(names), spec.MaxDevices)]
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed = a.registry == nil || !slices.Equal(names, a.names)
+	if wrong != nil {
+		registry.Problems[a.opt.File] = wrong.Error()
+		file = a.listed // a slip of the pen takes nothing away from who has it
+	}
+	a.listed = file
+	var heard []devices.Device
+	for _, i := range slices.Sorted(maps.Keys(a.network)) {
+		heard = append(heard, a.network[i]...)
+	}
+	found := a.offer(registry, slices.Concat(file, kernel, heard), paths)
+	names, details := a.tell(registry, found, paths)
+	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
 	news := map[string]string{}
-	for file, why := range r.Problems {
+	for file, why := range registry.Problems {
 		if a.problems[file] != why {
 			news[file] = why
 		}
 	}
-	a.registry, a.names, a.problems = r, names, r.Problems
+	a.registry, a.found, a.names, a.details, a.problems = registry, found, names, details, registry.Problems
 	return changed, news
+}
+
+// offer gives those of the devices that are there by name, and empties the paths of those that are. A node is offered once, so that what
+// one instance has nobody else gets by another name: as its vendor describes it, else as the file or a rule has it, else by its path.
+func (a *attachables) offer(registry *cdi.Registry, list []devices.Device, paths []string) map[string]devices.Device {
+	at := map[string]bool{}
+	for _, node := range registry.Nodes() {
+		at[nodeAt(node)] = true
+	}
+	out := map[string]devices.Device{}
+	for _, d := range list {
+		_, twice := out[d.ID()]
+		if twice || slices.ContainsFunc(d.Nodes, func(n string) bool { return nodeAt(n) == "" || at[nodeAt(n)] }) {
+			continue
+		}
+		for _, n := range d.Nodes {
+			at[nodeAt(n)] = true
+		}
+		out[d.ID()] = d
+	}
+	for i, p := range paths {
+		if node := nodeAt(a.host(p)); node == "" || at[node] {
+			paths[i] = ""
+		}
+	}
+	return out
+}
+
+// nodeAt gives where a device node really is; empty: there is none.
+func nodeAt(node string) string {
+	at, err := filepath.EvalSymlinks(node)
+	if err != nil {
+		return ""
+	}
+	if st, err := os.Stat(at); err != nil || st.Mode()&os.ModeDevice == 0 {
+		return ""
+	}
+	return at
+}
+
+// tell lists the names of all devices, and what more there is to say of them.
+func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, paths []string) (names []string, details []wire.Device) {
+	names = slices.Concat(r.Names(), slices.Collect(maps.Keys(found)), slices.DeleteFunc(paths, func(p string) bool { return p == "" }))
+	slices.Sort(names)
+	names = names[:min(len(names), spec.MaxDevices)]
+	for _, name := range names {
+		if d, ok := found[name]; ok {
+			more := wire.Device{Name: name, Labels: d.Labels, Shares: d.Shares, At: d.Host()}
+			if len(d.Nodes) > 0 {
+				more.At = d.Nodes[0]
+			}
+			details = append(details, more)
+		} else if strings.HasPrefix(name, "/") {
+			details = append(details, wire.Device{Name: name, At: nodeAt(a.host(name))})
+		} else if shares := devices.SharesOf(a.opt.Rules, spec.DeviceClass(name)); shares > 1 {
+			details = append(details, wire.Device{Name: name, Shares: shares})
+		}
+	}
+	return names, details
 }
 
 // host gives where a path below /dev is on this machine.
@@ -95,18 +209,31 @@ func (a *attachables) host(path string) string {
 	return path
 }
 
-func (a *attachables) list() []string {
+func (a *attachables) list() ([]string, []wire.Device) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.names)
+	return slices.Clone(a.names), slices.Clone(a.details)
 }
 
-// apply gives a container its devices.
-func (a *attachables) apply(task *runtime.Spec, names []string) error {
+// apply gives a container the devices that its cluster chose for it.
+func (a *attachables) apply(task *runtime.Spec, service *spec.ServiceSpec, names []string) error {
 	a.mu.Lock()
-	registry := a.registry
+	registry, found := a.registry, a.found
 	a.mu.Unlock()
-	for _, name := range names {
+	numbers := map[string]int{}
+	requests := spec.RequestsOf(service, names)
+	for i, name := range names {
+		if class := spec.DeviceClass(name); spec.CheckDeviceClass(class) {
+			d, ok := found[name]
+			if !ok {
+				return &runtime.StartError{Field: "devices", Err: fmt.Errorf("%s is not on this worker any more", name)}
+			}
+			if err := a.give(task, &d, requests[i], spec.DeviceVariable(class, numbers[class])); err != nil {
+				return err
+			}
+			numbers[class]++
+			continue
+		}
 		if strings.HasPrefix(name, "/") {
 			task.Devices = append(task.Devices, runtime.Device{Path: a.host(name), Target: name})
 			continue
@@ -142,6 +269,40 @@ func (a *attachables) apply(task *runtime.Spec, names []string) error {
 	return nil
 }
 
+// give gives a container a device that was found or listed, and tells it in a variable where that is.
+func (a *attachables) give(task *runtime.Spec, d *devices.Device, asked *spec.DeviceRequest, variable string) error {
+	value := d.Address
+	for i, node := range d.Nodes {
+		target := a.inside(node)
+		if asked != nil && asked.At != "" {
+			target = asked.At
+		}
+		if i == 0 {
+			value = target
+		}
+		if i > 0 && target == value || slices.ContainsFunc(task.Devices, func(o runtime.Device) bool { return o.Target == target }) {
+			return &runtime.StartError{Field: "devices",
+				Err: fmt.Errorf("%s has more than one node, or another device is at %s, too", d.ID(), target)}
+		}
+		task.Devices = append(task.Devices, runtime.Device{Path: node, Target: target})
+	}
+	if len(d.Nodes) == 0 && asked != nil && asked.At != "" {
+		return &runtime.StartError{Field: "devices",
+			Err: fmt.Errorf("%s is in the network: it has no node that could be at %s", d.ID(), asked.At)}
+	}
+	task.Env = append(task.Env, variable+"="+value)
+	return nil
+}
+
+// inside gives where a node of the host is in a container.
+func (a *attachables) inside(node string) string {
+	dev := cmp.Or(a.opt.Dev, "/dev")
+	if rest, ok := strings.CutPrefix(node, dev+"/"); ok {
+		return "/dev/" + rest
+	}
+	return "/dev/" + filepath.Base(node)
+}
+
 // watchDevices tells what is plugged in and out, until ctx ends.
 func (s *Server) watchDevices(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -166,10 +327,31 @@ func (s *Server) watchDevices(ctx context.Context) {
 	}
 }
 
+// listen asks for those in the network that a rule names, until ctx ends, and says when something has changed.
+func (a *attachables) listen(ctx context.Context, rule int, log *slog.Logger, changed func()) {
+	told, asked := "", a.opt.Rules[rule]
+	devices.Listen(ctx, asked, func(list []devices.Device) {
+		a.hear(rule, list)
+		changed()
+	}, func(err error) {
+		if err.Error() != told {
+			told = err.Error()
+			log.Warn("devices in a network cannot be asked for", "class", asked.Class, "interface", asked.Interface, "err", err)
+		}
+	})
+}
+
+// hear keeps what was heard for a rule.
+func (a *attachables) hear(rule int, list []devices.Device) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.network[rule] = list
+}
+
 func (s *Server) lookForDevices() bool {
 	changed, problems := s.attach.scan()
 	for file, why := range problems {
-		s.opt.Log.Warn("a description of devices does not count", "file", file, "err", errors.New(why))
+		s.opt.Log.Warn("a description of devices does not count, or not as it is now", "file", file, "err", errors.New(why))
 	}
 	return changed
 }

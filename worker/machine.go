@@ -53,8 +53,9 @@ func (s *Server) facts() wire.WorkerFacts {
 	f := wire.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
 		Location: s.opt.Facts.Location, Address: hostAddress(s), Version: s.opt.Version,
 		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power,
-		Accelerators: s.opt.Facts.Accelerators, Attachable: s.attach.list(), Egress: s.opt.Network != nil, Levels: true, Signatures: true,
+		Accelerators: s.opt.Facts.Accelerators, Egress: s.opt.Network != nil, Levels: true, Signatures: true,
 		Features: spec.AgentFeatures()}
+	f.Attachable, f.DeviceDetails = s.attach.list()
 	if len(s.opt.NFS.Allowed) == 0 { // nobody comes here in vain
 		f.Features = slices.DeleteFunc(f.Features, func(feature string) bool { return feature == spec.FeatureNFS })
 	}

@@ -342,7 +342,7 @@ func (s *Server) spec(ctx context.Context, start core.StartContainer) (runtime.S
 		return built, nil, err
 	}
 	if start.Name == spec.MainContainer {
-		if err := s.attach.apply(&built, start.A.Devices); err != nil {
+		if err := s.attach.apply(&built, svc, start.A.Devices); err != nil {
 			return built, nil, err
 		}
 	}

@@ -178,7 +178,7 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	server.program = &agentProgram{Server: server}
 	server.prober = &prober{dial: server.dialInstance, driverOf: server.runtimes.of, post: func(m any) { server.Post(m) },
 		passed: map[skerry.InstanceID]probeTimes{}}
-	server.attach = &attachables{opt: opt.Attach}
+	server.attach = newAttachables(opt.Attach)
 	server.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
 	server.users.held = func() []uint32 { return heldUsers(server) }
 	if opt.Overlay != nil && opt.Network != nil {
@@ -205,6 +205,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop() // a role that fails does not wait for machines to boot
 	patience, enough := context.WithTimeout(ctx, machineWait)
 	defer enough()
+	s.lookForDevices() // before anything is told: without its device an instance ends
 	s.runtimes.check(tests, patience, s.tellFacts)
 	return s.Role.Run(ctx)
 }
@@ -322,6 +323,17 @@ func (s *Server) serve(ctx context.Context, l *loop.Loop) error {
 		work.Go(func() { s.Recheck(work.Ctx) })
 	}
 	work.Go(func() { s.watchDevices(work.Ctx) })
+	for i, rule := range s.opt.Attach.Rules {
+		if rule.InNetwork() {
+			work.Go(func() {
+				s.attach.listen(work.Ctx, i, s.opt.Log, func() {
+					if s.lookForDevices() {
+						s.tellFacts()
+					}
+				})
+			})
+		}
+	}
 	work.Go(func() { s.meter.measure(work.Ctx, l) })
 	work.Go(func() { s.watchDisk(work.Ctx) })
 	work.Go(func() { s.watchLinks(work.Ctx, linkEvery) })

@@ -236,7 +236,7 @@ func hostUsersOf(ctx context.Context, server *Server, assigned *spec.Assignment,
 			_, err := checkpointer(ctx, d)
 			svc.Checkpoint = err == nil
 		}
-		if err := server.attach.apply(&svc, assigned.Devices); err != nil {
+		if err := server.attach.apply(&svc, &assigned.Spec, assigned.Devices); err != nil {
 			return "", err
 		}
 	}

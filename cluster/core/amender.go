@@ -155,7 +155,9 @@ func (l loans) Deployed(k skerry.AppKey) (out []autonomy.Deployed) {
 	for _, id := range sortedIDs(l.h.byApp[k]) {
 		p := l.h.places[id]
 		if p.Origin == "root" && p.Group == "" && p.A.Spec.Mode == spec.ModeService && !p.Removing && !p.Refused && !p.ended() {
-			out = append(out, autonomy.Deployed{A: &p.A, Shown: l.h.show(p)})
+			shown := l.h.show(p)
+			shown.Devices = nil // what is made of it is kept, and older programs do not know them
+			out = append(out, autonomy.Deployed{A: &p.A, Shown: shown})
 		}
 	}
 	return out

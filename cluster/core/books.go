@@ -59,7 +59,7 @@ func (b *books) seeWorker(w *worker) {
 	if f := w.Facts; f != nil {
 		view.Arch, view.Runtimes, view.Costs, view.Devices, view.Labels, view.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices,
 			f.Labels, f.Taints
-		view.Attachable = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)]
+		view.Attachable, view.DeviceDetails = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)], f.Details()
 		if f.Accelerators != nil {
 			view.Accelerators = *f.Accelerators
 		}
@@ -76,8 +76,15 @@ func (b *books) seeWorker(w *worker) {
 	}
 	view.Load = w.loads
 	view.Trust, view.Suspicion = w.trust.Rank()
-	for k := range w.ports {
-		view.HostPorts[k] = true
+	for k, n := range w.ports {
+		if name, ok := strings.CutPrefix(k, deviceKey("")); !ok {
+			view.HostPorts[k] = true
+		} else {
+			if view.DevicesTaken == nil {
+				view.DevicesTaken = map[string]int{}
+			}
+			view.DevicesTaken[name] = n
+		}
 	}
 	b.site.Set(view)
 	b.detect.See(w.Name)
@@ -90,7 +97,7 @@ func (b *books) saveWorker(w *worker, fx *wire.Effects) {
 	if kept.Facts != nil {
 		facts := *kept.Facts
 		facts.Signatures = facts.Signatures && len(b.admission.Signers) > 0
-		facts.Features = nil // nothing is placed on a worker that is not connected
+		facts.Features, facts.DeviceDetails = nil, nil // nothing is placed on a worker that is not connected
 		kept.Facts = &facts
 	}
 	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{&kept, w.trust.Record()}))
@@ -384,7 +391,8 @@ func (b *books) audit() (faults []string) {
 			bad("%s: %v is reserved, what is on it needs %v", name, w.reserved, reserved[name])
 		}
 		for k, n := range ports[name] {
-			if n > 1 && strings.HasPrefix(k, sched.DeviceKey("")) {
+			name, ok := strings.CutPrefix(k, deviceKey(""))
+			if ok && n > 1 && (w.Facts == nil || n > w.Facts.Details()[name].Shares) {
 				bad("%s: %s was given away %d times", name, k, n)
 			}
 		}

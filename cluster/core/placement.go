@@ -162,6 +162,9 @@ func (p *placement) charge(worker string) spec.Resources {
 	return p.need().Add(p.A.Spec.Overhead(runtime))
 }
 
+// deviceKey names a device among what of a worker is taken.
+func deviceKey(name string) string { return "device " + name }
+
 // takes gives the ports and devices of a worker that a placement takes there.
 func (p *placement) takes(worker string) (out []string) {
 	devices := p.A.Devices
@@ -169,7 +172,7 @@ func (p *placement) takes(worker string) (out []string) {
 		devices = p.Next.Devices
 	}
 	for _, d := range devices {
-		out = append(out, sched.DeviceKey(d))
+		out = append(out, deviceKey(d))
 	}
 	for _, q := range p.A.Spec.Ports {
 		if q.HostPort > 0 {

@@ -47,7 +47,11 @@ func (ws roster) redact(p *placement, text string) string {
 	if p.Next != nil {
 		near = append(near, p.Next.Worker)
 	}
-	return uplink.Redact(ws, text, near...)
+	text = uplink.Redact(ws, text, near...)
+	for _, d := range p.A.Devices { // a class is known above, and a device, such as its serial number, is not
+		text = strings.ReplaceAll(text, d, spec.DeviceClass(d))
+	}
+	return text
 }
 
 // worker is what the site knows of one worker.

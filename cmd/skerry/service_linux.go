@@ -224,8 +224,8 @@ func needSystemd() error {
 }
 
 // pathFlags are those whose values are files and directories.
-var pathFlags = []string{"admission", "api-cert", "api-key", "cdi", "containerd", "data", "guest-kernel", "oakestra-api-admin", "oidc",
-	"otlp-ca", "otlp-headers", "plugins", "registry-config", "run-dir", "snapshot-places"}
+var pathFlags = []string{"admission", "api-cert", "api-key", "cdi", "containerd", "data", "device-file", "guest-kernel",
+	"oakestra-api-admin", "oidc", "otlp-ca", "otlp-headers", "plugins", "registry-config", "run-dir", "snapshot-places"}
 
 // settingsOf writes the flags that were given as the environment of the unit, or nothing if there were none: then earlier ones hold.
 func settingsOf(flags *pflag.FlagSet) ([]byte, error) {

@@ -2,13 +2,16 @@ package sched
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
+	"strings"
 
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// Attachable rules out workers without the free devices that an instance is to have for itself.
+// Attachable rules out workers without free devices, or shares of them, for an instance.
 type Attachable struct {
 	Bare bool // as if nobody had any of them
 }
@@ -24,21 +27,72 @@ func (r Attachable) For(q *Query) Check {
 	return &attachable{q.Site, q.Spec, r.Bare}
 }
 
-// DeviceKey names a device among what of a worker is taken.
-func DeviceKey(name string) string { return "device " + name }
+// device is one of a worker's, and how many instances may have it at a time.
+type device struct {
+	spec.DeviceOffer
+	shares int
+	at     string // its node; empty: it is not known
+}
 
-// freeDevices lists the devices of a worker that nobody has.
-func (s *Site) freeDevices(n int) (out []string) {
+// devicesOf joins what a worker offers with what it tells of single ones.
+func devicesOf(w *Worker) (out []device) {
+	for _, name := range w.Attachable {
+		d := device{DeviceOffer: spec.DeviceOffer{Name: name}, shares: 1}
+		if more, ok := w.DeviceDetails[name]; ok {
+			d.Labels, d.shares = more.Labels, max(more.Shares, 1)
+			if strings.HasPrefix(more.At, "/") { // one host in a network may have several
+				d.at = more.At
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// users counts the instances that have each device, by whichever of its names: a serial line has one by its maker and one by its socket.
+func (x *extra) users() func(d *device) int {
+	if len(x.taken) == 0 {
+		return func(*device) int { return 0 }
+	}
+	at := map[string]int{}
+	for i := range x.devices {
+		at[x.devices[i].at] += x.taken[x.devices[i].Name]
+	}
+	return func(d *device) int {
+		if d.at == "" {
+			return x.taken[d.Name]
+		}
+		return at[d.at]
+	}
+}
+
+// freeDevices lists the devices of a worker that have a share left, those first that the fewest instances have.
+func (s *Site) freeDevices(n int) (out []spec.DeviceOffer) {
 	x := s.more[n]
 	if x == nil {
 		return nil
 	}
-	for _, d := range x.devices {
-		if !x.ports[DeviceKey(d)] {
-			out = append(out, d)
+	users := x.users()
+	for i := range x.devices {
+		if d := &x.devices[i]; users(d) < d.shares {
+			out = append(out, d.DeviceOffer)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b spec.DeviceOffer) int { return x.taken[a.Name] - x.taken[b.Name] })
 	return out
+}
+
+// takeDevices counts devices as taken by one instance more or fewer; the map may be another site's, too.
+func (x *extra) takeDevices(names []string, sign int) {
+	x.taken = maps.Clone(x.taken)
+	for _, d := range names {
+		if x.taken == nil {
+			x.taken = map[string]int{}
+		}
+		if x.taken[d] += sign; x.taken[d] <= 0 {
+			delete(x.taken, d)
+		}
+	}
 }
 
 // accelerators are the classes of devices that a worker hands a service in for its gpus and tpus: if that runs as a container there, which
@@ -63,7 +117,7 @@ func (s *Site) devicesFor(n int, spec *spec.ServiceSpec) []string {
 	if !spec.WantsDevices() {
 		return nil
 	}
-	names, _, _ := spec.PickDevices(s.freeDevices(n), s.accelerators(n, spec))
+	names, _ := spec.PickDevices(s.freeDevices(n), s.accelerators(n, spec))
 	return names
 }
 
@@ -78,8 +132,8 @@ func (c *attachable) Impossible(*summary) bool { return false }
 func (c *attachable) Keep(b int, mask uint64) uint64 {
 	for left := mask; left != 0; left &= left - 1 {
 		i := bits.TrailingZeros64(left)
-		_, _, ok := c.spec.PickDevices(c.s.freeDevices(b*64+i), c.s.accelerators(b*64+i, c.spec))
-		if !ok && !(c.bare && c.taken(b*64+i)) {
+		_, missing := c.spec.PickDevices(c.s.freeDevices(b*64+i), c.s.accelerators(b*64+i, c.spec))
+		if missing != nil && !(c.bare && c.taken(b*64+i)) {
 			mask &^= 1 << i
 		}
 	}
@@ -99,16 +153,38 @@ func (c *attachable) taken(n int) bool {
 	if x == nil {
 		return false
 	}
-	_, _, ok := c.spec.PickDevices(x.devices, c.s.accelerators(n, c.spec))
-	return ok
+	all := make([]spec.DeviceOffer, len(x.devices))
+	for i, d := range x.devices {
+		all[i] = d.DeviceOffer
+	}
+	_, missing := c.spec.PickDevices(all, c.s.accelerators(n, c.spec))
+	return missing == nil
 }
 
+// Reason counts, and names nobody who has a device: that may be another organisation's. The operator sees it in `skerry get devices`.
 func (c *attachable) Reason(n int) wire.Reason {
-	_, missing, _ := c.spec.PickDevices(c.s.freeDevices(n), c.s.accelerators(n, c.spec))
-	if c.taken(n) {
-		return wire.Reason{What: "devices", Text: fmt.Sprintf("other instances have its devices %s", missing), Hint: "add one, or ask for fewer"}
+	_, missing := c.spec.PickDevices(c.s.freeDevices(n), c.s.accelerators(n, c.spec))
+	if missing == nil {
+		missing = &spec.DeviceRequest{}
 	}
-	return wire.Reason{What: "devices", Text: fmt.Sprintf("it has not as many devices %s as are asked for", missing), Hint: "plug one in, or describe it in /etc/cdi on the worker; `skerry describe worker` lists them"}
+	there, full := 0, 0
+	if x := c.s.more[n]; x != nil {
+		users := x.users()
+		for i := range x.devices {
+			if d := &x.devices[i]; missing.Fits(&d.DeviceOffer) {
+				if there++; users(d) >= d.shares {
+					full++
+				}
+			}
+		}
+	}
+	if c.taken(n) {
+		return wire.Reason{What: "devices", Text: fmt.Sprintf("other instances have its devices %s: %d of %d are taken", missing, full, there),
+			Hint: "add one, ask for fewer, or let instances share them (skerry worker --device-class)"}
+	}
+	return wire.Reason{What: "devices", Text: fmt.Sprintf("it has not as many devices %s as are asked for: %d", missing, there),
+		Hint: "plug one in, let the worker offer what it finds (--device-class), or describe it " +
+			" (--device-file, /etc/cdi); `skerry get devices` lists them"}
 }
 
 // neededDevices lists what a class of workers must have: the devices by which a service chooses a worker, and those that it is given.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 )
 
 func TestAttachable(t *testing.T) {
@@ -16,17 +17,18 @@ func TestAttachable(t *testing.T) {
 	offers := func(names ...string) func(*Worker) { return func(w *Worker) { w.Attachable = names } }
 	taken := func(w *Worker) {
 		w.Attachable = []string{"acme.example/sensor=a", "acme.example/sensor=b"}
-		w.HostPorts = map[string]bool{DeviceKey("acme.example/sensor=b"): true}
+		w.DevicesTaken = map[string]int{"acme.example/sensor=b": 1}
 	}
 	testRule(t, Attachable{}, []ruleCase{
 		{name: "none is asked for"},
 		{name: "enough", worker: offers("acme.example/sensor=a", "acme.example/sensor=b"), ask: two},
-		{name: "none", ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for"},
-		{name: "of another class", worker: offers("acme.example/sensors=a", "acme.example/sensors=b", "acme.example/sensor=a"), ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for"},
-		{name: "taken", worker: taken, ask: two, want: "devices: other instances have its devices acme.example/sensor"},
+		{name: "none", ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for: 0"},
+		{name: "of another class", worker: offers("acme.example/sensors=a", "acme.example/sensors=b", "acme.example/sensor=a"), ask: two,
+			want: "devices: it has not as many devices acme.example/sensor as are asked for: 1"},
+		{name: "taken", worker: taken, ask: two, want: "devices: other instances have its devices acme.example/sensor: 1 of 2 are taken"},
 	})
 	testRule(t, Attachable{Bare: true}, []ruleCase{
-		{name: "none", ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for"},
+		{name: "none", ask: two, want: "devices: it has not as many devices acme.example/sensor as are asked for: 0"},
 		{name: "taken", worker: taken, ask: two},
 	})
 }
@@ -113,7 +115,66 @@ func TestAcceleratorsAreHandedIn(t *testing.T) {
 	r := &Request{Spec: svc, Instance: "infer-1"}
 	s.Take("w", r)
 	d := s.Place(epoch, Policy{Rules: []Rule{Attachable{}}, Rank: BestFit{}}, r, 1)
-	if d.Chosen != "" || len(d.Why) != 1 || d.Why[0].Text != "other instances have its devices "+tpu {
+	if d.Chosen != "" || len(d.Why) != 1 || d.Why[0].Text != "other instances have its devices "+tpu+": 1 of 1 are taken" {
 		t.Errorf("%q %+v", d.Chosen, d.Why)
+	}
+}
+
+// A device with shares is several instances', those first that the fewest have; what they are asked to be labelled they are.
+func TestSharedDevices(t *testing.T) {
+	s := siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) {
+		w.Attachable = []string{"plc=a", "plc=b", "plc=c"}
+		ftdi := wire.Device{Shares: 2, Labels: map[string]string{"vendor": "0403"}}
+		w.DeviceDetails = map[string]wire.Device{"plc=a": ftdi, "plc=b": ftdi}
+	})})
+	svc := &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Class: "plc", Match: map[string]string{"vendor": "0403"}}}}
+	r := &Request{Spec: svc}
+	for n, want := range []string{"plc=a", "plc=b", "plc=a", "plc=b"} {
+		if got := s.PickDevices("w", svc); !slices.Equal(got, []string{want}) {
+			t.Fatalf("instance %d has %v, want %s", n, got, want)
+		}
+		s.Take("w", r)
+	}
+	d := s.Place(epoch, Policy{Rules: []Rule{Attachable{}}, Rank: BestFit{}}, r, 1)
+	want := "other instances have its devices plc (vendor=0403): 2 of 2 are taken"
+	if d.Chosen != "" || len(d.Why) != 1 || d.Why[0].Text != want {
+		t.Errorf("the fifth is on %q because of %+v, want nowhere and %q", d.Chosen, d.Why, want)
+	}
+	r.Devices = []string{"plc=b"}
+	s.Give("w", r)
+	if got := s.PickDevices("w", svc); !slices.Equal(got, r.Devices) {
+		t.Errorf("after one was given back, the next has %v, want %v", got, r.Devices)
+	}
+	if got := s.PickDevices("w", &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Class: "plc", Count: 3}}}); got != nil {
+		t.Errorf("three of a class of which one is full are %v, want none", got)
+	}
+}
+
+// A serial line has a name by its maker and one by its socket: who has it by one of them has it by the other, too. What one host in a
+// network offers are several devices.
+func TestOneDeviceOfTwoNames(t *testing.T) {
+	id, path := "/dev/serial/by-id/a", "/dev/serial/by-path/1"
+	for name, c := range map[string]struct{ at, other, want string }{
+		"one node":  {"/dev/ttyUSB0", "/dev/ttyUSB0", "other instances have its devices " + path + ": 1 of 1 are taken"},
+		"two nodes": {"/dev/ttyUSB0", "/dev/ttyUSB1", ""}, "one host": {"10.0.0.7", "10.0.0.7", ""}, "nothing is told": {"", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) {
+				w.Attachable = []string{id, path}
+				w.DeviceDetails = map[string]wire.Device{id: {At: c.at}, path: {At: c.other}}
+			})})
+			by := func(path string) *spec.ServiceSpec {
+				return &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Path: path}}}
+			}
+			s.Take("w", &Request{Spec: by(id)})
+			d := s.Place(epoch, Policy{Rules: []Rule{Attachable{}}, Rank: BestFit{}}, &Request{Spec: by(path), Instance: "i"}, 1)
+			got := ""
+			if len(d.Why) > 0 {
+				got = d.Why[0].Text
+			}
+			if got != c.want || (d.Chosen == "w") != (c.want == "") {
+				t.Errorf("it is on %q because of %q, want %q", d.Chosen, got, c.want)
+			}
+		})
 	}
 }

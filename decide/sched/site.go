@@ -22,22 +22,25 @@ type Worker struct {
 	Devices  []string
 	// Accelerators are the classes of devices that it hands in for gpus and tpus.
 	Accelerators spec.Accelerators
-	Attachable   []string // devices that one instance at a time may have; those that are taken are in HostPorts by their DeviceKey
-	Labels       map[string]string
-	Taints       []string // KEY or KEY=VALUE
-	Area         string
-	Location     *spec.Location
-	Coordinate   *spec.Coordinate
-	Capacity     spec.Resources
-	Available    spec.Resources  // capacity less what is reserved
-	HostPorts    map[string]bool // taken, as "tcp/8080", or "tcp/8080@127.0.0.1" of one address
-	Refusing     string          // why it takes nothing new; empty: it does
-	Lost         bool            // not in touch
-	Reported     time.Time       // when its numbers came; zero: now
-	Load         spec.Contention
-	Power        *wire.Power
-	Trust        float64 // by how much its score counts, above 0 and at most 1; 0: all of it
-	Suspicion    string  // why that is less than all
+	Attachable   []string // names of devices that instances may have, each one of them at a time unless DeviceDetails says more
+	// DeviceDetails tells more of some of them, by name, and DevicesTaken how many instances have each.
+	DeviceDetails map[string]wire.Device
+	DevicesTaken  map[string]int
+	Labels        map[string]string
+	Taints        []string // KEY or KEY=VALUE
+	Area          string
+	Location      *spec.Location
+	Coordinate    *spec.Coordinate
+	Capacity      spec.Resources
+	Available     spec.Resources  // capacity less what is reserved
+	HostPorts     map[string]bool // taken, as "tcp/8080", or "tcp/8080@127.0.0.1" of one address
+	Refusing      string          // why it takes nothing new; empty: it does
+	Lost          bool            // not in touch
+	Reported      time.Time       // when its numbers came; zero: now
+	Load          spec.Contention
+	Power         *wire.Power
+	Trust         float64 // by how much its score counts, above 0 and at most 1; 0: all of it
+	Suspicion     string  // why that is less than all
 	// Limited says that its agent does Abilities beyond a process and nothing else; Skerry's own does all.
 	Limited   bool
 	Abilities []string
@@ -105,7 +108,8 @@ type kind struct {
 type extra struct {
 	labels    map[string]string
 	ports     map[string]bool
-	devices   []string
+	devices   []device
+	taken     map[string]int // of these, by instances
 	classes   spec.Accelerators
 	load      [spec.NumShares]float32 // sum of the intensities of what runs there
 	suffers   [spec.NumShares]float32 // sum of their sensitivities
@@ -206,11 +210,11 @@ func secondsOf(t time.Time) uint32 {
 }
 
 func extraOf(w *Worker) *extra {
-	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil && len(w.Attachable) == 0 &&
-		w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Trust == 0 {
+	if len(w.Labels) == 0 && len(w.HostPorts) == 0 && w.Load == (spec.Contention{}) && w.Power == nil &&
+		len(w.Attachable)+len(w.DevicesTaken) == 0 && w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Trust == 0 {
 		return nil
 	}
-	return &extra{labels: w.Labels, ports: w.HostPorts, devices: w.Attachable, classes: w.Accelerators,
+	return &extra{labels: w.Labels, ports: w.HostPorts, devices: devicesOf(w), taken: w.DevicesTaken, classes: w.Accelerators,
 		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, trust: w.Trust,
 		suspicion: w.Suspicion}
 }
@@ -525,10 +529,8 @@ func (s *Site) Take(name string, req *Request) {
 			keys = append(keys, PortKey(p))
 		}
 	}
-	for _, d := range s.devicesFor(n, req.Spec) {
-		keys = append(keys, DeviceKey(d))
-	}
-	if len(keys) > 0 {
+	devices := s.devicesFor(n, req.Spec)
+	if len(keys)+len(devices) > 0 {
 		own := extra{}
 		if s.more[n] != nil {
 			own = *s.more[n]
@@ -540,6 +542,7 @@ func (s *Site) Take(name string, req *Request) {
 		for _, k := range keys {
 			own.ports[k] = true
 		}
+		own.takeDevices(devices, 1)
 		s.more[n] = &own
 	}
 }
@@ -567,15 +570,13 @@ func (s *Site) Give(name string, req *Request) {
 		left[i] += v
 	}
 	s.setLeft(n, left)
-	if x := s.more[n]; x != nil && len(x.ports) > 0 {
+	if x := s.more[n]; x != nil && len(x.ports)+len(x.taken) > 0 {
 		own := *x
 		own.ports = maps.Clone(x.ports)
 		for _, p := range req.Spec.Ports {
 			delete(own.ports, PortKey(p))
 		}
-		for _, d := range req.Devices {
-			delete(own.ports, DeviceKey(d))
-		}
+		own.takeDevices(req.Devices, -1)
 		s.more[n] = &own
 	}
 }

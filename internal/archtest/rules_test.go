@@ -59,7 +59,7 @@ var imports = map[string]string{
 	"cluster/trust":    ". spec wire decide/evidence",
 	"cluster/uplink":   ". spec wire decide/coord decide/members",
 	"cluster/volumes":  ". spec wire view decide/crontab",
-	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/nfsmount internal/owners internal/panics internal/printed internal/processstats internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
+	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/devices internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/nfsmount internal/owners internal/panics internal/printed internal/processstats internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
 	"worker/core":      ". spec wire decide/members decide/reconcile",
 
 	// how code runs; drivers never see the overlay
@@ -113,6 +113,7 @@ var imports = map[string]string{
 
 	"internal/blockdev":     "",
 	"internal/cdi":          "spec",
+	"internal/devices":      "spec",
 	"internal/diskuse":      "",
 	"internal/files":        "",
 	"internal/httpend":      "",

@@ -213,6 +213,16 @@ func (r *Registry) Names() (out []string) {
 	return out
 }
 
+// Nodes lists the nodes of the host that belong to some device.
+func (r *Registry) Nodes() (out []string) {
+	for _, e := range r.devices {
+		for _, n := range e.DeviceNodes {
+			out = append(out, n.Host())
+		}
+	}
+	return out
+}
+
 // Device gives what changes for a device.
 func (r *Registry) Device(name string) (Edits, bool) {
 	e, ok := r.devices[name]

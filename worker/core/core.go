@@ -128,8 +128,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.snapshots.review(&fx)
 		c.replay(now, &fx)
 	case Facts:
-		if c.reports.setFacts(m.Facts) {
-			c.endWithout(now, &fx)
+		if was := c.reports.facts; c.reports.setFacts(m.Facts) {
+			c.endWithout(now, was, &fx)
 		}
 	case Usage:
 		c.reports.used(now, m)

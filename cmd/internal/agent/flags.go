@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/internal/devices"
 	"skerry.dev/skerry/spec"
 )
 
@@ -22,6 +24,8 @@ type Flags struct {
 	taints         []string
 	devices, cdi   []string
 	cdiHooks       bool
+	deviceClasses  []string
+	deviceFile     string
 	accelerators   spec.Accelerators
 	power          string
 	area, location string
@@ -78,6 +82,10 @@ func (w *Flags) addMachine(fs *pflag.FlagSet) {
 		"class of devices that a container gets for its gpus, VENDOR/CLASS; without it they are only counted")
 	fs.StringVar(&w.accelerators.TPUs, "tpu-class", "",
 		"class of devices that a container gets for its tpus, VENDOR/CLASS; without it they are only counted")
+	fs.StringArrayVar(&w.deviceClasses, "device-class", nil,
+		"offer instances devices that the worker finds, [NAME=]KIND[,LABEL=VALUE...][,shares=N], such as plc=serial,vendor=0403; KIND is "+
+			strings.Join(devices.Kinds(), ", ")+" (the last two with interface=NAME), or a class of CDI with shares; may be repeated (default none)")
+	fs.StringVar(&w.deviceFile, "device-file", "", "YAML file that lists devices by hand: class, name, nodes or address, labels, shares")
 	fs.BoolVar(&w.cdiHooks, "cdi-hooks", false, "run the hooks of device descriptions, as root")
 	fs.StringVar(&w.power, "power", "", "power draw of the machine in watts, idle and with all cores busy: IDLE,BUSY")
 	fs.StringVar(&w.area, "area", "", "area of the worker")

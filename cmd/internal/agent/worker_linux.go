@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -17,6 +18,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/internal/devices"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/runtime/oci"
 	"skerry.dev/skerry/spec"
@@ -73,7 +75,9 @@ func (w *Flags) Config(version string) (node.WorkerConfig, error) {
 	if w.accelerators != (spec.Accelerators{}) {
 		cfg.Facts.Accelerators = &w.accelerators
 	}
-	cfg.Attach.CDI, cfg.Attach.Hooks = w.cdi, w.cdiHooks
+	if cfg.Attach, err = w.attach(); err != nil {
+		return cfg, err
+	}
 	if cfg.Users, err = worker.ParseUserPool(w.users); err != nil {
 		return cfg, skerry.Errorf(skerry.CodeInvalid, "--user-namespaces: %w", err).WithHint("omit it for the default, 1879048192-2147287039")
 	}
@@ -118,6 +122,30 @@ func (w *Flags) Config(version string) (node.WorkerConfig, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// attach reads what the worker offers of devices.
+func (w *Flags) attach() (opt worker.AttachOptions, err error) {
+	opt.CDI, opt.Hooks = w.cdi, w.cdiHooks
+	for _, text := range w.deviceClasses {
+		rule, err := devices.ParseRule(text)
+		if err != nil {
+			return opt, skerry.Errorf(skerry.CodeInvalid, "--device-class %s: %w", text, err).
+				WithHint("write it as serial, plc=serial,vendor=0403, or nvidia.com/gpu,shares=4")
+		}
+		opt.Rules = append(opt.Rules, rule)
+	}
+	if w.deviceFile == "" {
+		return opt, nil
+	}
+	if opt.File, err = filepath.Abs(w.deviceFile); err == nil {
+		_, err = devices.ReadFile(opt.File)
+	}
+	if err != nil {
+		return opt, skerry.Errorf(skerry.CodeInvalid, "--device-file %s: %w", w.deviceFile, err).
+			WithHint("docs/OPERATIONS.md, \"Devices\", has an example")
+	}
+	return opt, nil
 }
 
 // addrFlag reads a list of addresses.

@@ -2,11 +2,14 @@ package agent
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
 )
 
@@ -46,6 +49,35 @@ func TestInstanceLogsNeedACollector(t *testing.T) {
 		}
 		if _, err := flags.Config("v1"); refused != (err != nil && strings.Contains(err.Error(), "--otlp-instance-logs is for a collector")) {
 			t.Errorf("%q: %v; want it refused for want of a collector: %v", args, err, refused)
+		}
+	}
+}
+
+// Rules and files of devices that make no sense are refused before anything starts, by the flag's name.
+func TestDevicesAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "devices.yaml")
+	for _, c := range []struct{ args, text, want string }{
+		{"--device-class serial --device-class plc=serial,vendor=0403,shares=2 --device-class acme.example/gpu,shares=4", "", ""},
+		{"--device-class usb", "", "--device-class usb: \"usb\" is no kind of devices"},
+		{"--device-class onvif", "", "--device-class onvif: onvif needs interface=NAME"},
+		{"--device-file FILE", "devices: [{class: plc, name: a, nodes: [/dev/ttyS1]}]", ""},
+		{"--device-file FILE", "devices: [{class: plc, name: a}]", "devices[0]: plc=a has either nodes"},
+		{"--device-file FILE.none", "", "no such file"},
+	} {
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var flags Flags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.Common.Add(set, "worker")
+		flags.Add(set)
+		if err := set.Parse(strings.Fields(strings.ReplaceAll(c.args, "FILE", file))); err != nil {
+			t.Fatal(err)
+		}
+		_, err := flags.Config("v1")
+		if e := skerry.AsError(err); c.want == "" && err != nil || c.want != "" && (e == nil || e.Code != skerry.CodeInvalid ||
+			!strings.Contains(e.Message, c.want)) {
+			t.Errorf("%s: got %v, want %q", c.args, err, c.want)
 		}
 	}
 }

@@ -2590,6 +2590,15 @@ export interface components {
             /** @description Local volumes that are kept after the application is deleted. */
             kept?: components["schemas"]["VolumeView"][] | null;
         };
+        Device: {
+            at?: string;
+            labels?: {
+                [key: string]: string;
+            };
+            name: string;
+            /** Format: int64 */
+            shares?: number;
+        };
         DrainRequest: {
             /** @description Also move instances that keep data on the worker. That data is lost. */
             force?: boolean;
@@ -2923,6 +2932,7 @@ export interface components {
             conditions?: components["schemas"]["Condition"][] | null;
             /** Format: date-time */
             createdAt: string;
+            devices?: string[] | null;
             digest?: string;
             egress?: components["schemas"]["Egress"];
             exit?: components["schemas"]["Exit"];
@@ -3152,10 +3162,18 @@ export interface components {
             schedule: string;
         };
         ManifestDeviceRequest: {
+            /** @description Path below /dev in the container for the device node of one device of a class. Default: its path on the worker, such as /dev/ttyUSB0. */
+            at?: string;
             /** @description Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface). */
             cdi?: string;
+            /** @description Class of devices that operators offer of what their workers find, or list by hand (--device-class, --device-file), such as serial or camera, or one of them by name, as class=name. Variables SKERRY_DEVICE_SERIAL_0 and so on have the path, or the network address, of each. */
+            class?: string;
             /** @description How many of a class. Default: 1. */
             count?: number;
+            /** @description Labels that each must have, such as vendor: "0403" (see skerry get devices). */
+            match?: {
+                [key: string]: string;
+            };
             /** @description A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is. */
             path?: string;
         };
@@ -5223,6 +5241,7 @@ export interface components {
             area?: string;
             attachable?: string[] | null;
             capacity: components["schemas"]["Resources"];
+            deviceDetails?: components["schemas"]["Device"][] | null;
             devices?: string[] | null;
             egress?: boolean;
             features?: string[] | null;

@@ -1,0 +1,130 @@
+package spec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPickDevices(t *testing.T) {
+	offer := func(name string, labels ...string) DeviceOffer {
+		d := DeviceOffer{Name: name, Labels: map[string]string{}}
+		for _, l := range labels {
+			k, v, _ := strings.Cut(l, "=")
+			d.Labels[k] = v
+		}
+		return d
+	}
+	ftdi, other := offer("serial=a", "vendor=0403", "line=1"), offer("serial=b", "vendor=1a86", "line=1")
+	gpus := []DeviceOffer{offer("acme.com/gpu=0"), offer("acme.com/gpu=1"), offer("acme.com/gpus=0")}
+	vendor := map[string]string{"vendor": "0403"}
+	for _, c := range []struct {
+		name    string
+		free    []DeviceOffer
+		ask     []DeviceRequest
+		want    string
+		missing string
+	}{
+		{"of a class", gpus, []DeviceRequest{{CDI: "acme.com/gpu", Count: 2}}, "acme.com/gpu=0 acme.com/gpu=1", ""},
+		{"too many", gpus, []DeviceRequest{{CDI: "acme.com/gpu", Count: 3}}, "", "acme.com/gpu"},
+		{"a certain one beside the first", gpus, []DeviceRequest{{CDI: "acme.com/gpu"}, {CDI: "acme.com/gpu=0"}},
+			"acme.com/gpu=0 acme.com/gpu=1", ""},
+		{"by a label", []DeviceOffer{other, ftdi}, []DeviceRequest{{Class: "serial", Match: vendor}}, "serial=a", ""},
+		{"by a label that none has", []DeviceOffer{other}, []DeviceRequest{{Class: "serial", Match: vendor}}, "", "serial (vendor=0403)"},
+		{"the choosy one gets what the other had", []DeviceOffer{ftdi, other},
+			[]DeviceRequest{{Class: "serial"}, {Class: "serial", Match: vendor}},
+			"serial=b serial=a", ""},
+		{"three that must all move on", []DeviceOffer{offer("c=1", "a=", "b="), offer("c=2", "b=", "d="), offer("c=3", "d=")},
+			[]DeviceRequest{{Class: "c", Match: map[string]string{"b": ""}}, {Class: "c", Match: map[string]string{"d": ""}},
+				{Class: "c", Match: map[string]string{"a": ""}}},
+			"c=2 c=3 c=1", ""},
+		{"a class with another's beginning", []DeviceOffer{offer("serials=a")}, []DeviceRequest{{Class: "serial"}}, "", "serial"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			names, missing := (&ServiceSpec{Devices: c.ask}).PickDevices(c.free, Accelerators{})
+			lacks := ""
+			if missing != nil {
+				lacks = missing.String()
+			}
+			if got := strings.Join(names, " "); got != c.want || lacks != c.missing {
+				t.Errorf("picked %q, lacking %q; want %q, lacking %q", got, lacks, c.want, c.missing)
+			}
+		})
+	}
+}
+
+// enough tries all ways, in place of moving devices from one request to another.
+func enough(wanted []*DeviceRequest, free []DeviceOffer) bool {
+	if len(wanted) == 0 {
+		return true
+	}
+	for i := range free {
+		if wanted[0].Fits(&free[i]) && enough(wanted[1:], slices.Delete(slices.Clone(free), i, i+1)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Devices are found whenever there is a way, each fits the request that RequestsOf says it is for, and none is given twice.
+func TestPickDevicesAsAllWays(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 25))
+	some := func() map[string]string {
+		m := map[string]string{}
+		for range rng.IntN(3) {
+			m[string(rune('a'+rng.IntN(3)))] = "x"
+		}
+		return m
+	}
+	for round := range 5000 {
+		var free []DeviceOffer
+		for i := range rng.IntN(6) {
+			free = append(free, DeviceOffer{fmt.Sprintf("%c=%d", 'p'+rng.IntN(2), i), some()})
+		}
+		s := &ServiceSpec{}
+		for range 1 + rng.IntN(4) {
+			r := DeviceRequest{Class: string(rune('p' + rng.IntN(2))), Match: some(), Count: rng.IntN(3)}
+			if rng.IntN(5) == 0 {
+				r.Class, r.Count = r.Class+"=0", 0
+			}
+			s.Devices = append(s.Devices, r)
+		}
+		names, missing := s.PickDevices(free, Accelerators{})
+		if want := enough(inOrder(s.Devices), free); want != (missing == nil) {
+			t.Fatalf("round %d: %+v of %+v: got %v, missing %v; there is a way: %v", round, s.Devices, free, names, missing, want)
+		}
+		for i, r := range RequestsOf(s, names) {
+			at := slices.IndexFunc(free, func(d DeviceOffer) bool { return d.Name == names[i] })
+			if at < 0 || !r.Fits(&free[at]) || slices.Index(names, names[i]) != i {
+				t.Fatalf("round %d: %s of %v is not for %v", round, names[i], names, r)
+			}
+		}
+	}
+}
+
+func TestDeviceRequestsAreChecked(t *testing.T) {
+	for want, r := range map[string]DeviceRequest{
+		"":                                   {Class: "serial", Count: 2, Match: map[string]string{"vendor": "0403"}},
+		"is named by one of":                 {Class: "serial", CDI: "acme.com/gpu"},
+		"names no class of devices":          {Class: "acme.com/gpu"},
+		"\"serial=\" names no class":         {Class: "serial="},
+		"\"Serial\" names no class":          {Class: "Serial"},
+		"one device of a name":               {Class: "serial=a", Count: 2},
+		"have labels":                        {CDI: "acme.com/gpu", Match: map[string]string{"a": "b"}},
+		"no device has a label":              {Class: "serial", Match: map[string]string{"a": "b\n"}},
+		"\"/dev/null\" is no place":          {Class: "serial", At: "/dev/null"},
+		"\"/dev/pts/1\" is no place":         {Class: "serial", At: "/dev/pts/1"},
+		"\"/etc/passwd\" is no place":        {Class: "serial", At: "/etc/passwd"},
+		"\"/dev/../etc/x\" is no place":      {Class: "serial", At: "/dev/../etc/x"},
+		"for one device of a class":          {Class: "serial", Count: 2, At: "/dev/plc"},
+		"a path in the container is for one": {CDI: "acme.com/gpu", At: "/dev/plc"},
+	} {
+		c := &checker{}
+		c.devices("s", &ServiceSpec{Devices: []DeviceRequest{r}})
+		if got := fmt.Sprint(c.problems); want == "" && len(c.problems) > 0 || !strings.Contains(got, want) {
+			t.Errorf("%+v: got %q, want %q", r, got, want)
+		}
+	}
+}
