@@ -284,7 +284,8 @@ func (s *Store) release(blobs []digest.Digest) error {
 
 // liveLocked finds the blobs and the unpacked layers that names, running calls, unfinished pushes and some digests need. It reads every
 // manifest, and gives up when ctx ends.
-func (s *Store) liveLocked(ctx context.Context, kept map[digest.Digest]bool) (live map[digest.Digest]bool, layers map[string]bool, err error) {
+func (s *Store) liveLocked(ctx context.Context, kept map[digest.Digest]bool) (live map[digest.Digest]bool, layers map[string]bool,
+	err error) {
 	live, layers = map[digest.Digest]bool{}, map[string]bool{}
 	far := false
 	for _, n := range s.names {
