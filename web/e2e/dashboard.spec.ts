@@ -60,7 +60,10 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
   await expect(page.getByRole("textbox", { name: "Manifest as YAML" })).toContainText("port: 8080");
   await page.getByRole("textbox", { name: /^Port/ }).fill("");
   await expect(page.getByRole("textbox", { name: "Manifest as YAML" })).not.toContainText("ports:");
+  await page.getByRole("textbox", { name: /^Image/ }).fill("demo/web:1");
+  await expect(page.getByRole("status").filter({ hasText: "Valid:" })).toBeVisible();
   await everybody(page, "build-start");
+  await page.getByRole("textbox", { name: /^Image/ }).fill("");
   await page.getByRole("button", { name: "All fields" }).click();
 
   await page.getByRole("textbox", { name: /^Name/ }).fill("gauge");
@@ -189,7 +192,7 @@ test("versions are compared, and a text in a block is edited as it was written",
   const lines = page.getByRole("region", { name: /^Manifest of generation \d+, compared with/ });
   await expect(lines.or(page.getByText("Their manifests are the same."))).toBeVisible();
   await page.getByRole("textbox", { name: "From generation" }).click();
-  await page.getByRole("option", { name: "1", exact: true }).click();
+  await page.getByRole("option").last().click(); // the oldest
   await expect(lines).toContainText("update:");
   await expect(lines.locator(".diff-new").first()).toBeVisible();
   await everybody(page, "versions-diff");
