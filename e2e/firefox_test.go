@@ -23,11 +23,11 @@ func TestDashboardInFirefox(t *testing.T) {
 	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		t.Skip(&testenv.Unsupported{What: "the dashboard in Firefox", Why: "there is no busybox for an image with a shell; scripts/deps installs it"})
+		t.Skip(&testenv.Unsupported{What: "the dashboard in Firefox", Why: "there is no busybox; scripts/deps installs it"})
 	}
 	p := newProcesses(t, "up/worker")
-	p.start(&role{name: "up", args: []string{"up", "--data", p.data("up"), "--name", "w1", "--run-dir", p.data("run"), "--cgroup-parent", p.cgroup(),
-		"--add-context", "", "--address", "127.0.0.1", "--location", "54.32,10.14"}})
+	p.start(&role{name: "up", args: []string{"up", "--data", p.data("up"), "--name", "w1", "--run-dir", p.data("run"),
+		"--cgroup-parent", p.cgroup(), "--add-context", "", "--address", "127.0.0.1", "--location", "54.32,10.14"}})
 	root := login(t, dashboardRoot, p.data("up/root"))
 	pushShell(t, root, p.dir, "demo/web:1", busybox)
 	await(t, "the worker is there", func() bool {

@@ -497,7 +497,7 @@ function Versions({
                   </Table.Tr>
                 </Table.Thead>
                 <Table.Tbody>
-                  {[...(a.revisions ?? [])].reverse().map((r, n, list) => (
+                  {(a.revisions ?? []).map((r, n, list) => (
                     <Table.Tr key={r.generation}>
                       <Table.Td>
                         {r.generation}
