@@ -28,7 +28,8 @@ type Backend interface {
 	// Apps and the other lists but InstancePage are made whole for each page: of 1,000 applications of two services that takes a core some
 	// 10 ms of a processor, and of 1,000 sites 1 ms (root/core BenchmarkLists). Clients ask for pages of 1,000.
 	Apps(ctx context.Context) ([]view.AppView, error)
-	App(ctx context.Context, key skerry.AppKey) (view.AppView, error) // with its manifest
+	// App shows one with its manifest: as it is (0), or as it was in a generation that is kept.
+	App(ctx context.Context, key skerry.AppKey, gen skerry.Generation) (view.AppView, error)
 	Instances(ctx context.Context) ([]wire.Instance, error)
 	// InstancePage gives a part of them, in the order of their IDs, and whether there are more after it.
 	InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error)

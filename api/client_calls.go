@@ -250,6 +250,11 @@ func (c *Client) App(ctx context.Context, k skerry.AppKey) (view.AppView, error)
 	return get[view.AppView](ctx, c, appPath(k), nil)
 }
 
+// AppVersion gives the manifest that an application has (0), or had in a generation that is kept, without defaults.
+func (c *Client) AppVersion(ctx context.Context, k skerry.AppKey, gen skerry.Generation) (view.VersionView, error) {
+	return get[view.VersionView](ctx, c, appPath(k)+"/manifest", query("generation", number(int(gen))))
+}
+
 // ApplyOptions say how to apply a manifest.
 type ApplyOptions struct {
 	Register bool              // store only

@@ -415,7 +415,7 @@ func (h *Handler) orgOf(ctx context.Context, key skerry.AppKey) (org string, mis
 	missing = noNamespace(key.Namespace)
 	if key.Name != "" {
 		missing = noApp(key)
-		v, err := h.opt.Backend.App(ctx, key)
+		v, err := h.opt.Backend.App(ctx, key, 0)
 		if err == nil {
 			return v.Org, missing, nil
 		}

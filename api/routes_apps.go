@@ -42,6 +42,27 @@ func (h *Handler) do(ctx context.Context, msg any) (*answer[apps.Applied], error
 	return &answer[apps.Applied]{a}, nil
 }
 
+func addManifest(h *Handler) {
+	type manifestIn struct {
+		AppPath
+		Gen skerry.Generation `query:"generation" minimum:"1" doc:"Generation that is retained (revisions). Default: the current one."`
+	}
+	add(h, operation{ID: "get-manifest", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}/manifest", Scope: auth.ScopeAppsRead,
+		Object: objApp, Tag: "applications", Summary: "Show the manifest of an application without defaults, as it is or as it was."},
+		func(ctx context.Context, _ *auth.Principal, in *manifestIn) (*answer[view.VersionView], error) {
+			shown, err := h.opt.Backend.App(ctx, in.key(), in.Gen)
+			if err == nil && shown.Manifest == nil {
+				err = skerry.Errorf(skerry.CodeWrongTier, "the manifest of %s is known at the root only", shown.Key).
+					WithHint("ask the root for it")
+			}
+			if err != nil {
+				return nil, err
+			}
+			return &answer[view.VersionView]{view.VersionView{Gen: shown.Gen, At: shown.UpdatedAt, Author: shown.Author,
+				Manifest: *shown.Manifest.WithoutDefaults()}}, nil
+		})
+}
+
 func (h *Handler) addApps() {
 	type listIn struct {
 		PageIn
@@ -58,10 +79,11 @@ func (h *Handler) addApps() {
 		})
 	h.addApply()
 	h.addRollouts()
+	addManifest(h)
 	add(h, operation{ID: "get-app", Method: http.MethodGet, Path: "/v1/apps/{namespace}/{app}", Scope: auth.ScopeAppsRead, Object: objApp,
 		Tag: "applications", Summary: "Show an application with its manifest."},
 		func(ctx context.Context, _ *auth.Principal, in *AppPath) (*answer[view.AppView], error) {
-			v, err := h.opt.Backend.App(ctx, in.key())
+			v, err := h.opt.Backend.App(ctx, in.key(), 0)
 			return &answer[view.AppView]{v}, err
 		})
 	type deleteApp struct {
@@ -119,7 +141,7 @@ func (h *Handler) addApps() {
 func (h *Handler) restart(ctx context.Context, who *auth.Principal, k skerry.ServiceKey, pull bool) (*answer[apps.Applied], error) {
 	m := apps.Restart{Service: k, Actor: who.User}
 	if pull {
-		v, err := h.opt.Backend.App(ctx, k.App)
+		v, err := h.opt.Backend.App(ctx, k.App, 0)
 		if err != nil {
 			return nil, err
 		}

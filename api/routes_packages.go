@@ -101,7 +101,7 @@ func (f *packageFinder) look(ctx context.Context, i *wire.Instance) {
 func (f *packageFinder) imagesOf(ctx context.Context, inst *wire.Instance) (out []string) {
 	app, known := f.apps[inst.Service.App]
 	if !known {
-		if v, err := f.h.opt.Backend.App(ctx, inst.Service.App); err == nil {
+		if v, err := f.h.opt.Backend.App(ctx, inst.Service.App, 0); err == nil {
 			app = &v
 		}
 		f.apps[inst.Service.App] = app

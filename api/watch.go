@@ -327,7 +327,7 @@ func (x *watcher) change(c *wire.Change, seenApp map[skerry.AppKey]bool, seenIns
 		return nil
 	}
 	seenApp[c.App] = true
-	v, err := x.h.opt.Backend.App(x.ctx, c.App)
+	v, err := x.h.opt.Backend.App(x.ctx, c.App, 0)
 	switch {
 	case err == nil:
 		v.Manifest = nil

@@ -69,7 +69,7 @@ func (h *Handler) collectImages(ctx context.Context, limits Limits, inUse map[di
 	h.Store.mu.Lock()
 	out, names, blobs, err := h.collectNamesLocked(limits, inUse)
 	if err == nil && h.Store.depot == nil {
-		err = h.removeLocked(blobs, &out)
+		err = h.removeLocked(ctx, blobs, &out)
 	}
 	h.Store.mu.Unlock()
 	if err == nil && len(names) > 0 && h.Store.depot != nil {
@@ -77,7 +77,7 @@ func (h *Handler) collectImages(ctx context.Context, limits Limits, inUse map[di
 		if err == nil && h.Store.depot.ledger != nil {
 			h.Store.mu.Lock()
 			defer h.Store.mu.Unlock()
-			err = h.removeLocked(blobs, &out)
+			err = h.removeLocked(ctx, blobs, &out)
 		}
 	}
 	return out, err
@@ -125,9 +125,12 @@ func (h *Handler) collectNamesLocked(limits Limits, inUse map[digest.Digest]bool
 }
 
 // removeLocked removes those of some blobs that nothing needs any more, and counts them.
-func (h *Handler) removeLocked(blobs []digest.Digest, out *Pruned) error {
+func (h *Handler) removeLocked(ctx context.Context, blobs []digest.Digest, out *Pruned) error {
 	s := h.Store
-	live, _ := s.liveLocked(nil)
+	live, _, err := s.liveLocked(ctx, nil)
+	if err != nil {
+		return err
+	}
 	for _, d := range blobs {
 		n, here := s.hasBlob(d)
 		if live[d] || !here {

@@ -387,7 +387,7 @@ func TestCollectorKilled(t *testing.T) {
 			t.Error(err)
 		}
 		s.mu.Lock()
-		live, _ := s.liveLocked(nil)
+		live, _, _ := s.liveLocked(t.Context(), nil)
 		s.mu.Unlock()
 		blobs, err := blobsOf(s)
 		if err != nil {

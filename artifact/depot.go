@@ -68,6 +68,7 @@ type depot struct {
 	sends chan struct{} // taken by who sends a blob
 
 	mostBlobs, mostNames int
+	leastNames           int // that each owner may have while there are any left
 	mostName             int // bytes of a name's record
 
 	// Guarded by Store.mu.
@@ -101,7 +102,7 @@ func newDepot(s *Store, to Depot) *depot {
 	d := &depot{Depot: to, s: s, why: errNotLoaded, sends: make(chan struct{}, depotSends), blobs: map[digest.Digest]depotBlob{},
 		doomed: map[digest.Digest]chan struct{}{}, left: map[digest.Digest]depotBlob{}, damaged: map[digest.Digest]bool{},
 		doubts: map[string]map[digest.Digest]func(){}, mostBlobs: maxDepotBlobs, mostNames: maxDepotNames,
-		mostName: maxDepotName}
+		leastNames: minNames, mostName: maxDepotName}
 	d.source = &Source{BaseURL: "http://depot", Transport: depotTransport{d}}
 	return d
 }
@@ -303,7 +304,11 @@ func (d *depot) sweep(ctx context.Context, sums []digest.Digest) error {
 		store.mu.Unlock()
 		return err
 	}
-	live, _ := store.liveLocked(nil)
+	live, _, err := store.liveLocked(ctx, nil)
+	if err != nil {
+		store.mu.Unlock()
+		return err
+	}
 	gone := map[digest.Digest]depotBlob{}
 	over := make(chan struct{})
 	for _, sum := range sums {

@@ -55,7 +55,7 @@ func TestDepotKilled(t *testing.T) {
 		next.pass(1000 * time.Hour)
 		next.collect(t, Limits{})
 		next.Store.mu.Lock()
-		live, _ := next.Store.liveLocked(nil)
+		live, _, _ := next.Store.liveLocked(t.Context(), nil)
 		next.Store.mu.Unlock()
 		if left := objects(t, depot, depotBlobs); len(left) != len(live) {
 			t.Errorf("round %d: %d blobs are kept, want the %d that are needed", round, len(left), len(live))

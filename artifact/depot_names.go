@@ -33,6 +33,9 @@ func changing(s *Store, key string) func() {
 	return mu.Unlock
 }
 
+// errNameSize says that a name is too large to be written.
+var errNameSize = fmt.Errorf("%w: the name of an image", ErrTooLarge)
+
 // putName writes a name. The caller changes it alone.
 func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
 	if err := d.leads(ctx); err != nil {
@@ -48,8 +51,8 @@ func (d *depot) putName(ctx context.Context, ref imageref.Ref, n name) error {
 	}
 	raw := mustJSON(out)
 	if len(raw) > d.mostName { // nothing would be loaded any more, of nobody
-		return fmt.Errorf("%w: the name of an image with %d layers that lie elsewhere has %d bytes, and may have %d", ErrTooLarge, len(out.Sent),
-			len(raw), d.mostName)
+		return fmt.Errorf("%w: with %d layers that lie elsewhere it has %d bytes, and may have %d", errNameSize, len(out.Sent), len(raw),
+			d.mostName)
 	}
 	return d.fail(d.Put(ctx, d.nameObject(key(ref)), strings.NewReader(string(raw)), int64(len(raw))))
 }
@@ -111,14 +114,17 @@ func publish(ctx context.Context, store *Store, ref imageref.Ref, to name) (err 
 	if full {
 		return kept.full("names")
 	}
-	if doubts == nil && old.Pushed && old.Digest == to.Digest {
+	entered := kept.ledger == nil || old.Life == kept.ledger.Life // one from before may have been too large
+	if doubts == nil && entered && old.Pushed && old.Digest == to.Digest {
 		return store.putName(ref, to)
 	}
 	to.Added = store.o.Now().UTC()
 	if kept.ledger != nil {
 		to.Life = kept.ledger.Life
 	}
-	if err = kept.putName(ctx, ref, to); err == nil {
+	if err = kept.putName(ctx, ref, to); errors.Is(err, errNameSize) {
+		return err // nothing was changed
+	} else if err == nil {
 		err = store.putName(ref, to)
 	}
 	if err != nil {

@@ -524,15 +524,29 @@ func (s *Source) manifestOnce(ctx context.Context, r imageref.Ref, q httpRequest
 
 // blobSize asks whether a source has a blob, and how large it is.
 func (s *Source) blobSize(ctx context.Context, r imageref.Ref, d digest.Digest) (int64, error) {
+	return s.size(ctx, r, http.MethodHead, "blobs/"+d.String())
+}
+
+// known asks whether a source has a manifest or blob, and how large it is. A tier above that cannot reach what it has a name for answers
+// HEAD with 404, so that whoever asks whether to push it does. It says to GET alone whether nobody knows it.
+func (s *Source) known(ctx context.Context, r imageref.Ref, path string) (int64, error) {
+	n, err := s.size(ctx, r, http.MethodHead, path)
+	if s.BaseURL != "" && errors.Is(err, ErrNotFound) {
+		n, err = s.size(ctx, r, http.MethodGet, path)
+	}
+	return n, err
+}
+
+func (s *Source) size(ctx context.Context, r imageref.Ref, method, path string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
-	res, err := s.do(ctx, r, httpRequest{method: http.MethodHead, url: s.url(r, "blobs/"+d.String(), nil)})
+	res, err := s.do(ctx, r, httpRequest{method: method, url: s.url(r, path, nil), header: http.Header{"Accept": {acceptManifest}}})
 	if err != nil {
 		return 0, err
 	}
 	res.Body.Close()
 	if res.ContentLength < 0 {
-		return 0, fmt.Errorf("%s does not tell the size of %s", s.where(r), d)
+		return 0, fmt.Errorf("%s does not tell the size of %s", s.where(r), path)
 	}
 	return res.ContentLength, nil
 }

@@ -316,7 +316,7 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, repo image
 		if len(sources) == 0 {
 			return failf(http.StatusNotFound, "MANIFEST_UNKNOWN", "%s has no manifest %s", repo.Name(), ref.Digest)
 		}
-		if err := askAny(r.Context(), repo, "manifests/"+ref.Digest.String(), sources); err != nil {
+		if _, err := askAny(r.Context(), repo, "manifests/"+ref.Digest.String(), sources); err != nil {
 			return unknown(err, "MANIFEST_UNKNOWN")
 		}
 	}
@@ -362,19 +362,19 @@ func unknown(err error, code string) error {
 	return err
 }
 
-// askAny tells whether one of the sources has something.
-func askAny(ctx context.Context, repo imageref.Ref, path string, sources []*Source) error {
-	var errs []error
+// askAny asks whether one of the sources has a manifest or blob, and how large it is. Unless all of them know that they have not, nobody is
+// told that it does not exist.
+func askAny(ctx context.Context, repo imageref.Ref, path string, sources []*Source) (size int64, err error) {
 	for _, src := range sources {
-		q := httpRequest{method: http.MethodHead, url: src.url(repo, path, nil), header: http.Header{"Accept": {acceptManifest}}}
-		res, err := src.do(ctx, repo, q)
-		if err == nil {
-			res.Body.Close()
-			return nil
+		n, failed := src.known(ctx, repo, path)
+		if failed == nil {
+			return n, nil
 		}
-		errs = append(errs, err)
+		if err == nil || errors.Is(err, ErrNotFound) {
+			err = failed
+		}
 	}
-	return errors.Join(errs...)
+	return 0, err
 }
 
 // link finds a blob among those that a repository's images, or its unfinished pushes, refer to.

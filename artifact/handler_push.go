@@ -423,6 +423,12 @@ func (h *Handler) name(ctx context.Context, repo imageref.Ref, tags []string, sh
 			h.Store.mu.Lock()
 			old, had := h.Store.names[key(n)]
 			h.Store.mu.Unlock()
+			if !had {
+				if err := h.roomForName(repo, share); err != nil {
+					undoAll()
+					return nil, err
+				}
+			}
 			if err := publish(ctx, h.Store, n, name{Digest: sum, Pushed: true}); err != nil {
 				undoAll()
 				return nil, err

@@ -128,7 +128,7 @@ func (im *importer) release(refused bool) {
 	}
 	im.s.mu.Lock()
 	defer im.s.mu.Unlock()
-	live, _ := im.s.liveLocked(nil)
+	live, _, _ := im.s.liveLocked(context.Background(), nil)
 	for _, d := range im.fresh {
 		if !live[d] {
 			_ = im.s.proofs.removeBlob(d) // Prune does it later

@@ -95,8 +95,20 @@ func TestNameWithoutContent(t *testing.T) {
 	}
 	second = startLedger(t, names, 0, nobody)
 	sum := sumOf(t, img)
+	above := &Source{BaseURL: "http://" + second.host}
+	// want asks the root, and sites that know nothing yet: they say that something does not exist only if the root does.
 	want := func(path string, get int) {
 		t.Helper()
+		for _, method := range []string{http.MethodHead, http.MethodGet} {
+			site, atSite := startRegistry(t, filepath.Join(t.TempDir(), "site"), Options{}), get
+			if get == http.StatusServiceUnavailable {
+				atSite = http.StatusBadGateway
+			}
+			site.UpstreamLocal = []*Source{above}
+			if code, text := site.ask(method, path, nil); code != atSite {
+				t.Errorf("%s of %s at a site: got %d %s, want %d", method, path, code, text, atSite)
+			}
+		}
 		if code, text := second.ask(http.MethodGet, path, nil); code != get {
 			t.Errorf("GET of %s: got %d %s, want %d", path, code, text, get)
 		}
@@ -111,7 +123,6 @@ func TestNameWithoutContent(t *testing.T) {
 	if _, err := second.Store.Resolve(t.Context(), depotRegistry+"/shop/web:1", Platform{}); err == nil || errors.Is(err, ErrNotFound) {
 		t.Errorf("lookup here: got %v, want an error that does not say that it does not exist", err)
 	}
-	above := &Source{BaseURL: "http://" + second.host}
 	_, err = openStore(t, Options{}).Resolve(t.Context(), depotRegistry+"/shop/web:1", Platform{}, above)
 	if err == nil || errors.Is(err, ErrNotFound) {
 		t.Errorf("lookup at a site: got %v, want an error that does not say that it does not exist", err)
@@ -150,6 +161,13 @@ func TestPruneUntil(t *testing.T) {
 	}
 	if out, err := PruneUntil(t.Context(), st, later); err != nil || out.Blobs != 1 {
 		t.Errorf("the next time: got %d blobs, %v, want 1", out.Blobs, err)
+	}
+	// Nor does it read what is needed, which may be many manifests.
+	if err := st.putName(imageref.Ref{Registry: depotRegistry, Repository: "shop/web", Tag: "1"}, name{Digest: sum}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := PruneUntil(ended, st, later); !errors.Is(err, context.Canceled) {
+		t.Errorf("it must end, with nothing to remove: got %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -214,5 +232,36 @@ func TestLedgerIsBounded(t *testing.T) {
 	one := imageref.Ref{Registry: depotRegistry, Repository: "shop/web", Tag: "1"}
 	if err := publish(t.Context(), st, one, name{Digest: digest.FromString("one"), Pushed: true}); !errors.Is(err, ErrFull) {
 		t.Errorf("one name more than %d: got %v, want %v", maxLedgerNames, err, ErrFull)
+	}
+}
+
+// TestNamesOfOneOwner: an owner of images has as many names at most as are left for all others, and can go on with those that it has.
+func TestNamesOfOneOwner(t *testing.T) {
+	m := startLedger(t, newShelf(), 0, nil)
+	m.Store.depot.mostNames, m.Store.depot.leastNames = 16, 4
+	orgs := map[string]Share{"hostile": {Owner: "hostile", Namespaces: []string{"hostile", "hostile2"}}}
+	orgs["hostile2"] = orgs["hostile"]
+	m.Share = func(_ context.Context, namespace string) (Share, error) { return orgs[namespace], nil }
+	push := func(name string) error {
+		_, err := pushImage(t, m.host, name, 1, 1000)
+		return err
+	}
+	n := 0
+	for ; n < 16 && push(fmt.Sprintf("hostile%s/r%d:1", []string{"", "2"}[n%2], n)) == nil; n++ { // two names each: a tag and a digest
+	}
+	if n != 4 {
+		t.Errorf("images of one owner: got %d, want 4 with 8 names of 16", n)
+	}
+	err := push("hostile/more:1")
+	if err == nil || !strings.Contains(err.Error(), "hostile has 8 tags") {
+		t.Errorf("one more: got %v, want a refusal that counts them", err)
+	}
+	for n := range 2 {
+		if err := push(fmt.Sprintf("honest/r%d:1", n)); err != nil {
+			t.Errorf("image %d of another owner: got %v, want no error", n, err)
+		}
+	}
+	if names := len(m.Store.names); names != 12 {
+		t.Errorf("names: got %d, want 12; what was refused left none", names)
 	}
 }

@@ -344,8 +344,11 @@ func (s *Store) prune(ctx context.Context, digests []digest.Digest, before time.
 			}
 		}
 	}
-	live, layers := s.liveLocked(kept)
 	s.changes++
+	live, layers, err := s.liveLocked(ctx, kept)
+	if err != nil {
+		return out, gone, err
+	}
 	blobs, err := blobsOf(s)
 	if err != nil {
 		return out, gone, err

@@ -99,7 +99,7 @@ func layerHere(ctx context.Context, s *Store, repo imageref.Ref, layer ocispec.D
 		return nil
 	}
 	for _, src := range sources {
-		if _, err := src.blobSize(ctx, repo, layer.Digest); !errors.Is(err, ErrNotFound) {
+		if _, err := src.known(ctx, repo, "blobs/"+layer.Digest.String()); !errors.Is(err, ErrNotFound) {
 			return nil // there, or it is found out when it is fetched
 		}
 	}

@@ -43,19 +43,11 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 		if len(sources) == 0 {
 			return failf(http.StatusNotFound, "BLOB_UNKNOWN", "%s has no blob %s", repo.Name(), sum)
 		}
-		var errs []error
-		desc = ocispec.Descriptor{Digest: sum, Size: -1}
-		for _, src := range sources {
-			n, err := src.blobSize(r.Context(), repo, sum)
-			if err == nil {
-				desc.Size = n
-				break
-			}
-			errs = append(errs, err)
+		size, err := askAny(r.Context(), repo, "blobs/"+sum.String(), sources)
+		if err != nil {
+			return unknown(err, "BLOB_UNKNOWN")
 		}
-		if desc.Size < 0 {
-			return unknown(errors.Join(errs...), "BLOB_UNKNOWN")
-		}
+		desc = ocispec.Descriptor{Digest: sum, Size: size}
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Docker-Content-Digest", sum.String())

@@ -148,6 +148,44 @@ func (s Share) over(used, more int64) error {
 		s.Owner, s.Bytes, used, more, hint)
 }
 
+// minNames is how many names an owner may have while there are any left.
+const minNames = 1000
+
+// roomForName refuses an owner's next name in a depot where it has as many as are left for all others.
+func (h *Handler) roomForName(repo imageref.Ref, share Share) error {
+	kept := h.Store.depot
+	if !kept.own(repo) {
+		return nil
+	}
+	namespaces := share.Namespaces
+	if share.Owner == "" {
+		namespaces = []string{strings.TrimPrefix(owner(repo, share), "/")}
+	}
+	h.Store.mu.Lock()
+	defer h.Store.mu.Unlock()
+	free := max(kept.mostNames-len(h.Store.names), kept.leastNames)
+	if len(h.Store.names) < free { // nobody can have as many
+		return nil
+	}
+	n := 0
+	for k, name := range h.Store.names {
+		rest, own := strings.CutPrefix(k, h.Registry+"/")
+		namespace := rest[:max(0, strings.IndexAny(rest, "/:@"))]
+		if own && name.Pushed && slices.Contains(namespaces, namespace) {
+			n++
+		}
+	}
+	if n < free {
+		return nil
+	}
+	hint := share.Hint
+	if hint == "" {
+		hint = "delete images with `skerry delete image NAME`"
+	}
+	return failf(http.StatusForbidden, "DENIED", "%s has %d tags and digests in this registry, and the %d that are left are for others; %s",
+		strings.TrimPrefix(owner(repo, share), "/"), n, max(kept.mostNames-len(h.Store.names), 0), hint)
+}
+
 // settle adds something to what is stored for an owner. add gives a function that takes it back, which is done if it is too much.
 func (h *Handler) settle(share Share, more int64, add func() (undo func(), err error)) error {
 	if !share.bounded() {
@@ -230,7 +268,7 @@ func (s *Store) release(blobs []digest.Digest) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	live, _ := s.liveLocked(nil)
+	live, _, _ := s.liveLocked(context.Background(), nil)
 	var errs []error
 	for _, d := range blobs {
 		if live[d] {
@@ -244,11 +282,16 @@ func (s *Store) release(blobs []digest.Digest) error {
 	return errors.Join(errs...)
 }
 
-// liveLocked finds the blobs and the unpacked layers that names, running calls, unfinished pushes and some digests need.
-func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]bool, layers map[string]bool) {
+// liveLocked finds the blobs and the unpacked layers that names, running calls, unfinished pushes and some digests need. It reads every
+// manifest, and gives up when ctx ends.
+func (s *Store) liveLocked(ctx context.Context, kept map[digest.Digest]bool) (live map[digest.Digest]bool, layers map[string]bool,
+	err error) {
 	live, layers = map[digest.Digest]bool{}, map[string]bool{}
 	far := false
 	for _, n := range s.names {
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
 		far = reach(s, n.Digest, live, layers) || far
 	}
 	for d := range kept {
@@ -264,14 +307,17 @@ func (s *Store) liveLocked(kept map[digest.Digest]bool) (live map[digest.Digest]
 		}
 	}
 	if !far {
-		return live, layers
+		return live, layers, nil
 	}
 	for k, n := range s.names {
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
 		for d := range s.under(repoOf(k), slices.Values([]digest.Digest{n.Digest})) {
 			live[d.Digest] = true
 		}
 	}
-	return live, layers
+	return live, layers, nil
 }
 
 // reach adds a blob, with the blobs and the unpacked layers that it leads to, but for layers that lie elsewhere: far says that there are

@@ -24,9 +24,9 @@ func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.AppViews(false), nil })
 }
 
-// App shows one application; the manifest is there for the site's own.
-func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.AppView(key) })
+// App shows one application; the manifest, that of an earlier generation if gen says so, is there for the site's own.
+func (s *Server) App(ctx context.Context, key skerry.AppKey, gen skerry.Generation) (view.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.AppView(key, gen) })
 }
 
 // Instances lists the instances at the site.

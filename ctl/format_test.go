@@ -113,8 +113,10 @@ func TestMatchLabels(t *testing.T) {
 			t.Errorf("%q: %v %v", sel, got, err)
 		}
 	}
-	if _, err := matchLabels(labels, "a"); err == nil {
-		t.Error("a selector without = was taken")
+	for _, sel := range []string{"a", "=1", "a=1,=2", "a==1", "a!=1", "a =1", " a=1", "a=1, b=2"} {
+		if got, err := matchLabels(labels, sel); err == nil || !strings.Contains(err.Error(), "is not KEY=VALUE") {
+			t.Errorf("selector %q: got %v, %v, want it refused", sel, got, err)
+		}
 	}
 }
 

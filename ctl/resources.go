@@ -526,8 +526,10 @@ func labelsOf(selector string) (map[string]string, error) {
 			continue
 		}
 		k, v, ok := strings.Cut(part, "=")
-		if !ok {
-			return nil, skerry.Errorf(skerry.CodeInvalid, "-l %q is not KEY=VALUE", part)
+		// Nothing can have such a label: the selector would select nothing, as if there were none of what was meant.
+		if !ok || k == "" || strings.ContainsAny(k, "! \t") || strings.HasPrefix(v, "=") {
+			return nil, skerry.Errorf(skerry.CodeInvalid, "-l %q is not KEY=VALUE", part).
+				WithHint("write -l region=west,tier=1: all of these pairs, separated by commas; = is the only comparison")
 		}
 		if had, twice := labels[k]; twice && had != v {
 			return nil, skerry.Errorf(skerry.CodeInvalid, "-l asks for two values of %q", k)

@@ -21,9 +21,10 @@ import (
 const upgradeClustersHelp = `Upgrade the agents of all workers of many clusters, in waves, from the root. Each cluster upgrades
 its workers itself, one after the other, each with a trial and automatic rollback. The next wave begins once all clusters of the
 one before have the new program and worked with it for the steady time. A cluster fails if a worker keeps its program, if one that
-was upgraded gets lost, or if it is not finished within --timeout, also because it is out of touch. If more clusters fail than
---max-failures, the upgrade stops, and names the cluster and the reason. What is upgraded by then stays. "skerry upgrade resume"
-goes on, and tries again what failed. The command ends with an error if any cluster failed, also if so many may.
+was upgraded gets lost, or if it is not finished within --timeout, also because it is out of touch or has no workers: leave out
+clusters without workers, or allow for them with --max-failures. If more clusters fail than --max-failures, the upgrade stops,
+and names the cluster and the reason. What is upgraded by then stays. "skerry upgrade resume" goes on, and tries again what
+failed. The command ends with an error if any cluster failed, also if so many may.
 
 A cluster takes part if its operator has granted that there: skerry cluster grant waves. The others are left out.
 The root keeps the upgrade: it goes on when this command ends, and after a restart of the root. The programs of clusters and of

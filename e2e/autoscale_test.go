@@ -47,7 +47,7 @@ func TestInstancesFollowTheirLoad(t *testing.T) {
 	})))
 	s.await("two run", ready(2))
 	k := skerry.AppKey{Namespace: spec.DefaultNamespace, Name: "busy"}
-	v, err := s.Cluster.App(t.Context(), k)
+	v, err := s.Cluster.App(t.Context(), k, 0)
 	if err != nil || v.Services[0].Scale == nil || v.Services[0].Scale.Want != 2 || !strings.Contains(v.Services[0].Scale.Why, "of 90m that one is to bear") {
 		t.Errorf("it is shown as %+v, %v", v.Services[0].Scale, err)
 	}

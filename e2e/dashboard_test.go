@@ -100,12 +100,18 @@ func TestDashboard(t *testing.T) {
 	}))
 	defer stranger.Close()
 
+	play(t, []string{"CHROMIUM=" + chromium, "SKERRY_CONTROL=" + control.URL, "SKERRY_STRANGER=" + stranger.URL,
+		"SKERRY_ROOT_PASSWORD=" + password(t, p.data("up/root")), "SKERRY_SITE_PASSWORD=" + password(t, p.data("up/cluster"))})
+}
+
+// play runs what Playwright finds for its arguments, and makes a test of each of its own.
+func play(t *testing.T, env []string, args ...string) {
+	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
-	cmd := exec.CommandContext(t.Context(), "node", "node_modules/@playwright/test/cli.js", "test", "--reporter=json")
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{"node_modules/@playwright/test/cli.js", "test", "--reporter=json"}, args...)...)
 	cmd.Dir = "../web"
-	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "SKERRY_ROOT="+dashboardRoot, "SKERRY_SITE="+dashboardSite, "SKERRY_CONTROL="+control.URL, "SKERRY_STRANGER="+stranger.URL,
-		"SKERRY_ROOT_PASSWORD="+password(t, p.data("up/root")), "SKERRY_SITE_PASSWORD="+password(t, p.data("up/cluster")),
-		"SKERRY_RESULTS="+filepath.Join(t.TempDir(), "results"), "PLAYWRIGHT_JSON_OUTPUT_NAME="+report)
+	cmd.Env = append(append(os.Environ(), "SKERRY_ROOT="+dashboardRoot, "SKERRY_SITE="+dashboardSite,
+		"SKERRY_RESULTS="+filepath.Join(t.TempDir(), "results"), "PLAYWRIGHT_JSON_OUTPUT_NAME="+report), env...)
 	text, runErr := cmd.CombinedOutput()
 	data, err := os.ReadFile(report)
 	if err != nil {

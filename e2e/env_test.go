@@ -90,7 +90,7 @@ func TestLateVariables(t *testing.T) {
 	put(second)
 	s.await("it was replaced and reads the second password", reads(second))
 	told := fmt.Sprint(s.Root.Journal().List(0, nil))
-	view, err := s.Root.App(t.Context(), skerry.AppKey{Namespace: "default", Name: "shop"})
+	view, err := s.Root.App(t.Context(), skerry.AppKey{Namespace: "default", Name: "shop"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

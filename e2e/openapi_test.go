@@ -29,11 +29,17 @@ func TestOpenAPI(t *testing.T) {
 	p := newProcesses(t, "worker")
 	p.threeRoles()
 	root, cluster := login(t, "https://127.0.0.1:7480", p.data("root")), login(t, "https://127.0.0.1:7481", p.data("cluster"))
+	tokens := map[*api.Client]api.NewAccessToken{}
 	for _, c := range []*api.Client{root, cluster} {
 		grants := []auth.Grant{{Role: auth.RoleAdmin, Org: auth.Any, Cluster: auth.Any}}
 		if _, err := c.CreateUser(ctx, "asker", askerPassword, grants); err != nil {
 			t.Fatalf("create the user who asks %s: %v", c.Server(), err)
 		}
+		token, err := c.CreateAccessToken(ctx, api.AccessTokenRequest{Name: "asker", User: "asker"})
+		if err != nil {
+			t.Fatalf("create an access token at %s: %v", c.Server(), err)
+		}
+		tokens[c] = token
 		if _, err := c.PutSecret(ctx, "default", "password", false, spec.SecretValue{"value": []byte("tern")}); err != nil {
 			t.Fatalf("create a secret at %s: %v", c.Server(), err)
 		}
@@ -61,7 +67,8 @@ func TestOpenAPI(t *testing.T) {
 	var both sync.WaitGroup
 	for _, c := range []*api.Client{root, cluster} {
 		both.Go(func() {
-			schemathesis(t, python, c.Server(), "INSTANCE="+string(instances[0].ID), "SNAPSHOT="+string(snapshot.ID))
+			schemathesis(t, python, c.Server(), "INSTANCE="+string(instances[0].ID), "SNAPSHOT="+string(snapshot.ID),
+				"TOKEN="+tokens[c].Text, "TOKEN_ID="+tokens[c].ID)
 		})
 	}
 	both.Wait()
@@ -124,7 +131,7 @@ func schemathesis(t *testing.T, python, server string, env ...string) {
 	cmd := exec.CommandContext(t.Context(), python, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run",
 		server+"/openapi.json", "--no-color", "--max-examples", fmt.Sprint(testenv.Times(6, 40)), "--phases", phases)
 	cmd.Dir = "testdata/schemathesis"
-	cmd.Env = append(append(os.Environ(), "ASKER=asker", "ASKER_PASSWORD="+askerPassword, "PYTHONDONTWRITEBYTECODE=1"), env...)
+	cmd.Env = append(append(os.Environ(), "ASKER=asker", "PYTHONDONTWRITEBYTECODE=1"), env...)
 	raw, err := cmd.CombinedOutput()
 	out := string(raw)
 	if err != nil {

@@ -250,7 +250,7 @@ func TestSecrets(t *testing.T) {
 		_ = json.NewEncoder(&told).Encode(v)
 		fmt.Fprintf(&told, "%+v %#v\n", v, v)
 	}
-	tell(s.Root.App(t.Context(), skerry.AppKey{Namespace: "default", Name: "shop"}))
+	tell(s.Root.App(t.Context(), skerry.AppKey{Namespace: "default", Name: "shop"}, 0))
 	list, err := s.Root.Instances(t.Context())
 	tell(list, err)
 	for _, i := range list {

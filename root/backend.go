@@ -20,9 +20,9 @@ func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.Views().AppViews(), nil })
 }
 
-// App shows one application with its manifest.
-func (s *Server) App(ctx context.Context, key skerry.AppKey) (view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.Views().AppView(key) })
+// App shows one application with its manifest, that of an earlier generation if gen says so.
+func (s *Server) App(ctx context.Context, key skerry.AppKey, gen skerry.Generation) (view.AppView, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.Views().AppView(key, gen) })
 }
 
 // Instances lists all instances, without anything of their workers.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Phases of a rollout.
@@ -62,6 +63,14 @@ type RevisionView struct {
 	Site     string            `json:"site,omitempty" doc:"Site whose override, made while the root was unreachable, was not adopted."`
 	Why      string            `json:"why,omitempty" doc:"Why the override was not adopted."`
 	Services []ServiceRevision `json:"services"`
+}
+
+// VersionView is the manifest that an application has or had.
+type VersionView struct {
+	Gen      skerry.Generation `json:"generation"`
+	At       time.Time         `json:"at,omitzero"`
+	Author   string            `json:"author,omitempty"`
+	Manifest spec.Application  `json:"manifest" doc:"The manifest without the defaults that were filled in. It can be applied again."`
 }
 
 // ServiceRevision names what a service runs.

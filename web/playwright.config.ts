@@ -3,6 +3,7 @@ import { defineConfig } from "@playwright/test";
 // What is tried is a real Skerry, which e2e.TestDashboard starts and names in the environment.
 export default defineConfig({
   testDir: "e2e",
+  testIgnore: "firefox.spec.ts",
   outputDir: process.env.SKERRY_RESULTS ?? "test-results",
   workers: 1,
   // A browser that is starved beside other tests is waited for; only one that stands still fails.

@@ -17,12 +17,12 @@ import (
 )
 
 // AppView shows one application; the manifest is there for the site's own.
-func (vs *views) AppView(key skerry.AppKey) (view.AppView, error) {
+func (vs *views) AppView(key skerry.AppKey, gen skerry.Generation) (view.AppView, error) {
 	list := vs.AppViews(true)
 	for i := range list {
 		if list[i].Key == key {
 			vs.showIngress(list[i : i+1])
-			return list[i], nil
+			return vs.Apps.AsOf(list[i], gen)
 		}
 	}
 	return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s at this site", key).WithHint("`skerry get apps` lists them")

@@ -15,6 +15,7 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func controller(t *testing.T, q Quota) *Controller {
 	t.Helper()
 	c := New([16]byte{1}, "t")
+	c.networks.mostBytes = 1 << 30 // there is no store, and some tests fill a network
 	do(t, c, PutOrg{Org: Org{Name: "harbour", Quota: q}})
 	do(t, c, PutNamespace{Namespace: Namespace{Name: "default", Org: "harbour"}})
 	return c

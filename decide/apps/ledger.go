@@ -340,20 +340,6 @@ func (l *ledger) anyStoppingOld(sk skerry.ServiceKey, rev string) bool {
 	return false
 }
 
-func (l *ledger) freeOrdinal(sk skerry.ServiceKey, rev string) int {
-	used := map[int]bool{}
-	for _, i := range l.byService[sk] {
-		if i.Live() && (i.Revision == rev || i.wanted() == rev) || i.Spec.KeepsData() {
-			used[i.Ordinal] = true
-		}
-	}
-	n := 0
-	for used[n] {
-		n++
-	}
-	return n
-}
-
 // userOf gives the instance that has local volumes, or nil.
 func (l *ledger) userOf(v spec.VolumeClaim) *Instance {
 	if v.Volume != "" {

@@ -45,12 +45,13 @@ type networks struct {
 	importers    map[skerry.AppKey]bool         // and that want something of other organisations
 	unaddressed  map[skerry.AppKey]*unaddressed // networks in which there is no room for all that they want
 	readdressed  map[skerry.AppKey]bool         // applications whose network changed since somebody asked
+	mostBytes    int                            // of a network's record
 }
 
 func newNetworks(apps *catalog, instances *ledger, certs *certificates) *networks {
 	ns := &networks{catalog: apps, ledger: instances, certificates: certs, nets: map[skerry.AppKey]*network{},
 		exporters: map[skerry.AppKey]bool{}, importers: map[skerry.AppKey]bool{},
-		unaddressed: map[skerry.AppKey]*unaddressed{}, readdressed: map[skerry.AppKey]bool{}}
+		unaddressed: map[skerry.AppKey]*unaddressed{}, readdressed: map[skerry.AppKey]bool{}, mostBytes: maxNetwork}
 	if instances.local != "r" {
 		ns.lastNet = wire.LocalNetworks - 1 // the root gives those below
 	}
@@ -132,7 +133,7 @@ func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 	if fresh {
 		n = &network{ID: ns.lastNet + 1}
 	}
-	if err := n.Addresses.Set(now, now.Add(addressRest), wants(a, want)); err != nil {
+	if err := n.set(now, k, wants(a, want), want, ns.mostBytes); err != nil {
 		return err
 	}
 	delete(ns.unaddressed, k)
@@ -148,6 +149,39 @@ func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 		ns.tellExporters(k)
 	}
 	return nil
+}
+
+// A network is one record. What the store does not take would make the role refuse the message only once it has changed the core.
+const (
+	maxNetwork = 1<<20 - 16<<10 // bytes, with what is in front of it in the store: 7,500 instances with short names
+	fewEnough  = 2000           // instances of which the addresses have room, whatever they are called
+)
+
+// set gives a network the addresses that are wanted, or none of them if their record would be too large.
+func (n *network) set(now time.Time, key skerry.AppKey, wants []ipam.Want, count map[skerry.ServiceKey]int,
+	most int) error {
+	total := 0
+	for _, c := range count {
+		total += c
+	}
+	if total <= fewEnough {
+		return n.Addresses.Set(now, now.Add(addressRest), wants)
+	}
+	before := mustJSON(n)
+	if err := n.Addresses.Set(now, now.Add(addressRest), wants); err != nil {
+		return err
+	}
+	size := len(mustJSON(n))
+	if size <= most {
+		return nil
+	}
+	var old network
+	if err := json.Unmarshal(before, &old); err != nil {
+		return err
+	}
+	n.Addresses = old.Addresses
+	return skerry.Errorf(skerry.CodeTooLarge, "application %s would have %d instances, and the record of their addresses %d bytes; "+
+		"it may have %d", key, total, size, most).WithHint("divide it into applications, which reach each other by exports")
 }
 
 // unaddressed is a network that could not be given what it wants.

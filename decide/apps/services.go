@@ -92,8 +92,10 @@ func (rs *rollouts) reconcileService(now time.Time, a *App, s *spec.ServiceSpec,
 	if len(old) == 0 {
 		room = want - len(current) - leaving
 	}
-	for n := min(limit-len(current), room); n > 0; n-- {
-		current = append(current, rs.create(now, a, s, rs.freeOrdinal(sk, rev), "", "", fx))
+	if n := min(limit-len(current), room); n > 0 {
+		for next := rs.freeOrdinals(sk, rev); n > 0; n-- {
+			current = append(current, rs.create(now, a, s, next(), "", "", fx))
+		}
 	}
 	// A job is not begun again, and copies on all workers are not doubled.
 	if like := slices.IndexFunc(old, func(i *Instance) bool { return i.Spec.Mode == s.Mode }); like >= 0 {

@@ -290,7 +290,12 @@ func (s *Standby) round(ctx context.Context, both *link.Duplex, images *artifact
 		s.change(func(v *view.ImageStandby) {
 			v.Connected, v.Images, v.Missing, v.Why, v.Heard = true, len(whole), h.Missing, why, time.Now()
 		})
-		return s.tell(ctx, both, h)
+		for _, part := range h.parts(mostInReport) {
+			if err := s.tell(ctx, both, part); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if err := told(report); err != nil {
 		return false, 0, err

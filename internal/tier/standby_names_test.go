@@ -84,6 +84,12 @@ func TestNameTooLargeForTheStore(t *testing.T) {
 	if got := put(t, http.MethodHead, l.host, "/v2/other/app/manifests/1", ""); got != http.StatusOK {
 		t.Errorf("manifest of the image from before: got status %d, want 200", got)
 	}
+	if got := pushWide(t, l.host); got != http.StatusRequestEntityTooLarge {
+		t.Errorf("push of the image from before: got status %d, want 413: no other process would have its name", got)
+	}
+	if got := put(t, http.MethodHead, l.host, "/v2/other/app/manifests/1", ""); got != http.StatusOK {
+		t.Errorf("manifest of the image from before, after that: got status %d, want 200", got)
+	}
 	l.end()
 	l = leadImages(t, filepath.Join(t.TempDir(), "images"), st)
 	if got := pushWide(t, l.host); got != http.StatusRequestEntityTooLarge {

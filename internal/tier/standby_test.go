@@ -3,7 +3,9 @@
 package tier
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -514,6 +516,38 @@ func TestStandbyIsRevoked(t *testing.T) {
 	}
 	if err := <-served; err == nil {
 		t.Error("its connection: got no error, want why it was closed")
+	}
+}
+
+// TestReportOfManyImages: a standby tells in some reports what is too much for one, and has not told it all before the last one.
+func TestReportOfManyImages(t *testing.T) {
+	all := have{Anew: true}
+	for n := range 70_000 {
+		all.Whole = append(all.Whole, digest.SHA512.FromString(fmt.Sprint(n)))
+		all.Gone = append(all.Gone, digest.SHA512.FromString(fmt.Sprint("gone", n)))
+	}
+	leader, from := NewStandbys(), &standby{whole: map[digest.Digest]bool{"old": true}}
+	for n, part := range all.parts(mostInReport) {
+		raw, err := json.Marshal(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := parseHave(bytes.NewReader(raw))
+		if err == nil {
+			err = leader.hear(from, read)
+		}
+		if err != nil {
+			t.Fatalf("report %d of %d bytes: got %v, want it heard", n, len(raw), err)
+		}
+		if whole := len(from.whole) == len(all.Whole); from.inStep != whole {
+			t.Errorf("after report %d: got in step %v with %d of %d images", n, from.inStep, len(from.whole), len(all.Whole))
+		}
+	}
+	if len(from.whole) != 70_000 || from.missing != 0 || from.whole["old"] {
+		t.Errorf("told: got %d images, %d missing, the old one %v; want 70000, 0, false", len(from.whole), from.missing, from.whole["old"])
+	}
+	if few := (have{Whole: all.Whole[:2]}).parts(mostInReport); len(few) != 1 || few[0].Missing != 0 {
+		t.Errorf("a small report: got %d parts, want itself", len(few))
 	}
 }
 

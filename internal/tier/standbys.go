@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ const (
 	standbyKeepAlive = 15 * time.Second // a slow link is silent for long while a layer is on it
 	maxStandbys      = 16
 	maxHave          = 8 << 20 // bytes of a report
+	mostInReport     = 20_000  // images in one: some 3 MB
 	maxWhole         = 400_000 // images that a standby has; a registry has no more
 )
 
@@ -49,6 +51,24 @@ type have struct {
 	// Missing is how many it lacks, and Why the first reason.
 	Missing int    `json:"missing,omitempty"`
 	Why     string `json:"why,omitempty"`
+}
+
+// stillTelling is why a standby counts as lacking what it has.
+const stillTelling = "it is telling what it has"
+
+// parts divides a report into some with so many images at most. All but the last count as lacking what follows.
+func (h have) parts(most int) (out []have) {
+	for len(h.Gone) > most {
+		out = append(out, have{Anew: h.Anew, Gone: h.Gone[:most], Missing: h.Missing + len(h.Whole), Why: cmp.Or(h.Why, stillTelling)})
+		h.Anew, h.Gone = false, h.Gone[most:]
+	}
+	for len(h.Gone)+len(h.Whole) > most {
+		n := most - len(h.Gone)
+		out = append(out, have{Anew: h.Anew, Gone: h.Gone, Whole: h.Whole[:n], Missing: h.Missing + len(h.Whole) - n,
+			Why: cmp.Or(h.Why, stillTelling)})
+		h.Anew, h.Gone, h.Whole = false, nil, h.Whole[n:]
+	}
+	return append(out, h)
 }
 
 func parseHave(from io.Reader) (told have, err error) {

@@ -28,14 +28,14 @@ func (c *Views) AppViews() []view.AppView {
 }
 
 // AppView shows one application with its manifest.
-func (c *Views) AppView(key skerry.AppKey) (view.AppView, error) {
+func (c *Views) AppView(key skerry.AppKey, gen skerry.Generation) (view.AppView, error) {
 	a := c.Apps.App(key)
 	if a == nil {
 		return view.AppView{}, skerry.Errorf(skerry.CodeNotFound, "there is no application %s", key).WithHint("`skerry get apps` lists them")
 	}
 	v := c.Apps.View(a, "root", true)
 	c.showIngress(&v)
-	return v, nil
+	return c.Apps.AsOf(v, gen)
 }
 
 // Explain tells how an instance came to its cluster.

@@ -1,5 +1,17 @@
 import { expect, type Page, test } from "@playwright/test";
-import { accessible, control, go, login, root, rootPassword, site, sitePassword, visitor, write } from "./site";
+import {
+  accessible,
+  control,
+  everybody,
+  go,
+  login,
+  root,
+  rootPassword,
+  site,
+  sitePassword,
+  visitor,
+  write,
+} from "./site";
 
 // One application is drawn, deployed and cared for, from its first day on: each test goes on where the one before ended.
 test.describe.configure({ mode: "serial" });
@@ -38,12 +50,22 @@ test("a wrong password is refused, a right one lasts over a reload, and no token
 test("an application is drawn, refused while it is wrong, planned and deployed", async () => {
   await page.getByRole("link", { name: "New application" }).click();
   await expect(page.getByRole("heading", { name: "New application" })).toBeVisible();
-  await expect(page.getByRole("alert").filter({ hasText: "spec.services[0].image" })).toBeVisible();
+  // It begins with a few fields beside the YAML, and without a reproach.
+  await expect(page.getByRole("status").filter({ hasText: "say which image it runs" })).toBeVisible();
+  await expect(page.getByRole("alert")).toHaveCount(0);
   await expect(page.getByRole("button", { name: "Plan and apply" })).toBeDisabled();
-
-  await page.getByRole("tab", { name: "Application" }).click();
   await page.getByRole("textbox", { name: /^Name/ }).fill("tide");
-  await page.getByRole("tab", { name: "Service", exact: true }).click();
+  await expect(page.getByRole("alert").filter({ hasText: "spec.services[0].image" })).toBeVisible();
+  await page.getByRole("textbox", { name: /^Port/ }).fill("8080");
+  await expect(page.getByRole("textbox", { name: "Manifest as YAML" })).toContainText("port: 8080");
+  await page.getByRole("textbox", { name: /^Port/ }).fill("");
+  await expect(page.getByRole("textbox", { name: "Manifest as YAML" })).not.toContainText("ports:");
+  await page.getByRole("textbox", { name: /^Image/ }).fill("demo/web:1");
+  await expect(page.getByRole("status").filter({ hasText: "Valid:" })).toBeVisible();
+  await everybody(page, "build-start");
+  await page.getByRole("textbox", { name: /^Image/ }).fill("");
+  await page.getByRole("button", { name: "All fields" }).click();
+
   await page.getByRole("textbox", { name: /^Name/ }).fill("gauge");
   await page.getByRole("textbox", { name: /^Image/ }).fill("Demo/Web::1");
   await expect(page.getByRole("textbox", { name: /^Image/ })).toHaveAccessibleDescription(/this image cannot be used/);
@@ -77,7 +99,7 @@ test("an application is drawn, refused while it is wrong, planned and deployed",
   await expect(yaml).toContainText("service: store");
   await expect(yaml).toContainText("maxLatency: 250ms");
   await expect(page.locator(".react-flow__edge", { hasText: "≤ 250ms" })).toBeVisible();
-  await accessible(page);
+  await everybody(page, "build-fields");
 
   await expect(page.getByRole("button", { name: "Plan and apply" })).toBeEnabled();
   await page.getByRole("button", { name: "Plan and apply" }).click();
@@ -140,7 +162,12 @@ spec:
   - name: gauge
     image: demo/web:1
     replicas: 2
-    command: [/bin/sh, -c, "echo does not do; exit 1"]
+    command:
+    - /bin/sh
+    - -c
+    - |
+      echo "does not do, and says so in a line that is longer than those at which a text is folded"
+      exit 1
     resources: {cpu: 50m, memory: 32Mi}
     restart: {backoff: 100ms, maxBackoff: 200ms}
     update: {strategy: rolling, maxSurge: 1, maxUnavailable: 0, healthyTime: 1s, rollback: automatic, failures: 2}
@@ -156,6 +183,50 @@ spec:
   await expect(page.getByText("The new version was rolled back", { exact: true })).toBeVisible();
   const gauge = page.locator("section", { has: page.getByRole("heading", { name: "gauge" }) });
   await expect(gauge.getByText("2 of 2 ready")).toBeVisible();
+});
+
+test("versions are compared, and a text in a block is edited as it was written", async () => {
+  await page.getByRole("tab", { name: "Versions" }).click();
+  const newest = page.getByRole("button", { name: /^Compare generation/ }).first();
+  await newest.click();
+  const lines = page.getByRole("region", { name: /^Manifest of generation \d+, compared with/ });
+  await expect(lines.or(page.getByText("Their manifests are the same."))).toBeVisible();
+  await page.getByRole("textbox", { name: "From generation" }).click();
+  await page.getByRole("option").last().click(); // the oldest
+  await expect(lines).toContainText("update:");
+  await expect(lines.locator(".diff-new").first()).toBeVisible();
+  await everybody(page, "versions-diff");
+  await page.getByRole("tab", { name: "Manifest" }).click();
+  const manifest = page.getByRole("textbox", { name: "Manifest" });
+  await expect(manifest).toContainText("name: tide");
+  await expect(manifest).not.toContainText("terminationGrace"); // a default
+  await go(page, "/build/default/tide");
+  const yaml = page.getByRole("textbox", { name: "Manifest as YAML" });
+  const script =
+    "spec:\n  services:\n  - name: gauge\n    command:\n    - |\n      one  \n      two\n    - >-\n      a\n      b\n";
+  await write(page, "Manifest as YAML", script);
+  await page.getByRole("textbox", { name: /^Image/ }).fill("demo/web:1");
+  await expect(yaml).toContainText("image: demo/web:1");
+  for (const line of ["- |", "two", "- >-"]) await expect(yaml.getByText(line, { exact: true })).toBeVisible();
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Leave" }).click();
+});
+
+test("a cluster is cordoned and uncordoned", async () => {
+  await go(page, "/clusters/local");
+  await page.getByRole("button", { name: "Cordon" }).click();
+  const why = page.getByRole("dialog", { name: "Cordon local" });
+  await why.getByRole("textbox", { name: /^Why/ }).fill("a new switch");
+  await accessible(page);
+  await why.getByRole("button", { name: "Cordon" }).click();
+  await expect(page.getByText("Cordoned", { exact: true }).first()).toBeVisible();
+  await expect(page.getByText("a new switch").first()).toBeVisible();
+  await page.getByRole("button", { name: "Drain" }).click();
+  await expect(page.getByRole("dialog", { name: "Drain local" })).toContainText("own applications stay");
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Uncordon" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Uncordon" }).click();
+  await expect(page.getByRole("button", { name: "Cordon" })).toBeVisible();
 });
 
 test("a worker dies, and what ran there is replaced", async ({ browser }) => {
@@ -194,7 +265,6 @@ test("the connection is lost and comes back, and what was entered is still there
 
 test("a session that has ended asks for the password, and nothing is lost", async () => {
   await go(page, "/build");
-  await page.getByRole("tab", { name: "Application" }).click();
   await page.getByRole("textbox", { name: /^Name/ }).fill("unsaved");
   await page.context().clearCookies();
   // The next requests are refused as those of an expired token are, and there is no cookie to renew it by.

@@ -20,16 +20,19 @@ export function asUser(
     route: string;
     answers: Record<string, unknown>;
     watch?: unknown[];
+    /** sent gets the bodies of requests. */
+    sent?: string[];
   },
 ): { calls: string[] } {
   const calls: string[] = [];
   const who: Who = { user: "anna", role: o.role, site: "harbour", scopes: o.scopes, grants: [] };
   const client = {
     resume: async () => true,
-    call: async (method: string, path: string) => {
+    call: async (method: string, path: string, c?: { body?: unknown; query?: Record<string, string> }) => {
       calls.push(method + " " + path);
+      if (c?.body !== undefined) o.sent?.push(typeof c.body === "string" ? c.body : JSON.stringify(c.body));
       if (path === "/v1/auth/whoami") return who;
-      const answer = o.answers[path];
+      const answer = o.answers[path + (c?.query ? "?" + new URLSearchParams(c.query) : "")] ?? o.answers[path];
       if (answer instanceof Function) return answer();
       if (answer !== undefined) return answer;
       if (path === "/v1/events") return { items: [] };

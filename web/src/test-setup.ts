@@ -27,3 +27,6 @@ window.ResizeObserver ??= Observer as unknown as typeof ResizeObserver;
 // The editor measures its text from timers and frames of its own, where an error is nobody's test.
 Range.prototype.getClientRects ??= () => [] as unknown as DOMRectList;
 Range.prototype.getBoundingClientRect ??= () => new DOMRect();
+
+// jsdom has no layout to scroll in.
+Element.prototype.scrollIntoView ??= () => {};

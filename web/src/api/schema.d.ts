@@ -276,6 +276,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/apps/{namespace}/{app}/manifest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the manifest of an application without defaults, as it is or as it was.
+         * @description Scope: apps:read, asked of: application.
+         */
+        get: operations["get-manifest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/apps/{namespace}/{app}/restart": {
         parameters: {
             query?: never;
@@ -5101,6 +5121,15 @@ export interface components {
             started: string;
             version: string;
         };
+        VersionView: {
+            /** Format: date-time */
+            at?: string;
+            author?: string;
+            /** Format: int64 */
+            generation: number;
+            /** @description The manifest without the defaults that were filled in. It can be applied again. */
+            manifest: components["schemas"]["Manifest"];
+        };
         VolumeExport: {
             /**
              * Format: date-time
@@ -6060,6 +6089,48 @@ export interface operations {
             501: components["responses"]["Unsupported"];
             503: components["responses"]["Unavailable"];
             507: components["responses"]["Full"];
+            /** @description Any other error, such as one of a proxy. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-manifest": {
+        parameters: {
+            query?: {
+                /** @description Generation that is retained (revisions). Default: the current one. */
+                generation?: number;
+            };
+            header?: never;
+            path: {
+                namespace: string;
+                app: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionView"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
             /** @description Any other error, such as one of a proxy. */
             default: {
                 headers: {

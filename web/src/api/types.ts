@@ -24,6 +24,7 @@ export type OverlayView = Schemas["OverlayView"];
 export type PathView = Schemas["PathView"];
 export type Coordinate = Schemas["Coordinate"];
 export type Location = Schemas["Location"];
+export type Version = Schemas["VersionView"];
 export type VolumeView = Schemas["VolumeView"];
 export type ImageView = Schemas["ImageView"];
 export type Explanation = Schemas["Explanation"];

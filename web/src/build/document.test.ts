@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { fresh, Manifest, parsePath, pathText } from "./document";
+import { fresh, Manifest, manifestText, parsePath, pathText } from "./document";
 
 const shop = `# of the harbour
 apiVersion: skerry/v1
@@ -99,4 +99,67 @@ test("what means something else in YAML 1.1 is quoted, and what is shared is cop
   expect(m.services[0]!.probes).toEqual({ liveness: { interval: "1s" } });
   expect(m.services[1]!.probes).toEqual({ liveness: { interval: "2s" } });
   expect(m.text).toContain('rollback: "off"');
+});
+
+const script = `apiVersion: skerry/v1
+kind: Application
+metadata:
+  name: notes
+spec:
+  services:
+    - name: web
+      image: notes/web:1
+      command:
+        - /bin/sh
+        - -c
+        - | # begins it
+          #!/bin/sh
+          if true; then
+              echo "a line that is longer than the eighty columns at which a text is usually folded"
+          fi
+
+          exec notes   
+          \t
+      env:
+        ABOUT: >-
+          one paragraph
+          in two lines
+
+          and another
+        KEPT: |+
+          x
+
+
+        DEEP: |2
+            two more
+      replicas: 1
+`;
+
+test("texts in blocks come back as they were written", () => {
+  const changed = new Manifest(script).set(["spec", "services", 0, "replicas"], 2);
+  expect(changed.text).toBe(script.replace("replicas: 1", "replicas: 2"));
+  expect(changed.model).toEqual({
+    ...new Manifest(script).model,
+    spec: { services: [{ ...new Manifest(script).services[0], replicas: 2 }] },
+  });
+  const more = new Manifest(script).addService();
+  expect(more.text.startsWith(script)).toBe(true);
+  // One that is changed stays below |, and all others as they were.
+  const other = new Manifest(script).set(["spec", "services", 0, "env", "KEPT"], "a\nb\n");
+  expect(other.text).toBe(script.replace("KEPT: |+\n          x\n\n\n", "KEPT: |\n          a\n          b\n"));
+});
+
+test("what the server has of a manifest is written as a person would", () => {
+  const manifest = new Manifest(script).model as { spec: { services: object[] } };
+  Object.assign(manifest.spec.services[0]!, { security: {}, logs: {}, volumes: [{ name: "data", local: {} }] });
+  const text = manifestText(manifest);
+  expect(new Manifest(text).model).toEqual({
+    ...manifest,
+    spec: { services: [{ ...new Manifest(script).services[0], volumes: [{ name: "data", local: {} }] }] },
+  });
+  expect(text).toContain("ABOUT: |-\n        one paragraph in two lines\n");
+  expect(text).not.toContain("security");
+  const long =
+    "a line that is longer than the eighty columns at which a text is usually folded, by some words\nand another\n";
+  expect(manifestText({ args: [long] })).toBe(`args:\n- |\n  ${long.replace("\n", "\n  ")}`);
 });

@@ -1,4 +1,15 @@
-import { type Document, isCollection, isMap, isScalar, isSeq, type Node, parseDocument } from "yaml";
+import {
+  type Document,
+  isCollection,
+  isMap,
+  isScalar,
+  isSeq,
+  type Node,
+  parseDocument,
+  type ScalarTag,
+  stringify,
+  type Tags,
+} from "yaml";
 import type { FieldProblem } from "../api/types";
 
 /** Path leads to a value of a manifest. */
@@ -25,6 +36,50 @@ export interface Mark {
 
 /** The server reads YAML 1.1, in which off is false: what is written here means the same there. */
 export const yamlVersion = { version: "1.1" } as const;
+
+/** asWritten writes a text in a block, below | or >, as it was read: its lines are not folded anew. */
+function asWritten(tags: Tags): Tags {
+  return tags.map((tag) => {
+    if (typeof tag === "string" || tag.tag !== "tag:yaml.org,2002:str" || tag.collection) return tag;
+    const text = tag as ScalarTag;
+    const stringify: ScalarTag["stringify"] = (item, context, onComment, onChompKeep) => {
+      const source = item.type?.startsWith("BLOCK_") ? item.srcToken : undefined;
+      const header = source?.type === "block-scalar" && source.props.find((p) => p.type === "block-scalar-header");
+      const first = header && source.source.match(/^(?: *\n)*( *)[^ \n]/);
+      // With its indent in the header, or CRLF, it means something else elsewhere; and what is empty has no indent.
+      if (!header || !("source" in header) || !first || /\d/.test(header.source) || source.source.includes("\r"))
+        return text.stringify!(item, context, onComment, onChompKeep);
+      if (item.comment) onComment?.();
+      if (header.source.includes("+")) onChompKeep?.();
+      const lines = source.source.replace(/\n$/, "").split("\n");
+      const rest = lines.map((line) => line.slice(first[1]!.length));
+      const body = rest.map((line) => (line ? context.indent : "") + line);
+      return [header.source + (item.comment ? ` #${item.comment}` : ""), ...body].join("\n");
+    };
+    return { ...text, stringify };
+  });
+}
+
+const reading = { ...yamlVersion, keepSourceTokens: true, customTags: asWritten } as const;
+
+/** yamlText writes a value as YAML. Texts of several lines stand below |, as they are written by hand. */
+export const yamlText = (value: unknown) =>
+  stringify(value, { ...yamlVersion, lineWidth: 0, blockQuote: "literal", indentSeq: false });
+
+/** empties are parts of a service that say nothing when they are empty; the server sends them all the same. */
+const empties = new Set(["security", "resources", "placement", "probes", "restart", "update", "logs"]);
+
+/** manifestText writes a manifest that the server sends as a person would. */
+export const manifestText = (manifest: unknown) =>
+  yamlText(
+    JSON.parse(
+      JSON.stringify(manifest ?? null, (key, value: unknown) =>
+        empties.has(key) && value !== null && typeof value === "object" && Object.keys(value).length === 0
+          ? undefined
+          : value,
+      ),
+    ),
+  );
 
 export interface LinkModel {
   service: string;
@@ -60,7 +115,7 @@ export class Manifest {
   readonly broken?: Mark;
 
   constructor(readonly text: string) {
-    this.doc = parseDocument(text, yamlVersion);
+    this.doc = parseDocument(text, reading);
     const e = this.doc.errors[0];
     if (e) {
       this.broken = {
@@ -93,7 +148,7 @@ export class Manifest {
 
   /** set gives the manifest with another value at a path; undefined takes the value out. */
   set(path: Path, value: unknown): Manifest {
-    const doc: Document = parseDocument(this.text, yamlVersion);
+    const doc: Document = parseDocument(this.text, reading);
     if (value === undefined) doc.deleteIn(path);
     else {
       if (!isCollection(doc.contents)) doc.contents = doc.createNode({}) as Node;

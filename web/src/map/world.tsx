@@ -10,6 +10,7 @@ import { count } from "../format";
 import { IconFocus2, IconMinus, IconPlus, IconWorld } from "../icons";
 import { around, at, type Box, extent, fit, gather, outline, panned, settle, type View, zoomed } from "./geometry";
 import type { Held, Mark, Near } from "./places";
+import { townsIn } from "./towns";
 
 const topology = atlas as unknown as Topology<{ countries: GeometryCollection; land: GeometryCollection }>;
 const land = outline(feature(topology, topology.objects.land));
@@ -146,6 +147,7 @@ export function World({
   };
 
   const groups = gather(placed, view, near);
+  const towns = townsIn(view, size, groups);
   return (
     <div className="map">
       <Group className="map-tools" gap={4}>
@@ -194,6 +196,14 @@ export function World({
                   </path>
                 ))}
               </g>
+              {towns.map((t) => (
+                <g key={t.name} transform={`translate(${t.x} ${t.y})`} className="map-town">
+                  <circle r={2} />
+                  <text x={5} y={4}>
+                    {t.name}
+                  </text>
+                </g>
+              ))}
               {users.map(([key, location, text]) => {
                 const [x, y] = at(location);
                 return (

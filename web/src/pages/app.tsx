@@ -18,9 +18,8 @@ import {
 } from "@mantine/core";
 import { type ReactNode, Suspense, useEffect, useMemo, useState } from "react";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
-import { stringify } from "yaml";
-import type { AppView, Instance, ServiceView } from "../api/types";
-import { yamlVersion } from "../build/document";
+import type { AppView, Instance, ServiceView, Version } from "../api/types";
+import { manifestText } from "../build/document";
 import { ago, bytes, clock, cores, parseBytes, parseCPU } from "../format";
 import { IconDotsVertical } from "../icons";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
@@ -35,6 +34,7 @@ import { trouble } from "../state/trouble";
 import { changes } from "../state/versions";
 import { appID, useWatch } from "../state/watch";
 
+const VersionDiff = later(() => import("../parts/versiondiff"));
 const Yaml = later(() => import("../parts/yaml"));
 
 /** AppPage shows one application: how it does, what it consists of, and what can be done with it. */
@@ -454,8 +454,8 @@ function Row({ name, value }: { name: string; value: ReactNode }) {
 }
 
 /** useReadApp reads what a watch leaves out, manifest and versions, and reads it again when there is a new generation. */
-function useReadApp(path: string, generation: number) {
-  const q = useGet<AppView>(path);
+function useReadApp<T>(path: string, generation: number) {
+  const q = useGet<T>(path);
   const { reload } = q;
   useEffect(reload, [reload, generation]);
   return q;
@@ -474,87 +474,117 @@ function Versions({
 }) {
   const { client } = useSession();
   const { ask } = useActs();
-  const q = useReadApp(path, generation);
+  const q = useReadApp<AppView>(path, generation);
+  const [pair, setPair] = useState<[number, number]>();
+  const kept = (q.data?.revisions ?? []).filter((r) => !r.site).map((r) => r.generation);
   return (
-    <Panel>
-      <Loaded of={q}>
-        {(a) => (
-          <div className="table-wrap" tabIndex={0} role="region" aria-label="Versions">
-            <Table miw={680}>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Generation</Table.Th>
-                  <Table.Th>When</Table.Th>
-                  <Table.Th>By</Table.Th>
-                  <Table.Th>Images</Table.Th>
-                  <Table.Th>Changed</Table.Th>
-                  <Table.Th>
-                    <VisuallyHidden>Actions</VisuallyHidden>
-                  </Table.Th>
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {[...(a.revisions ?? [])].reverse().map((r, n, list) => (
-                  <Table.Tr key={r.generation}>
-                    <Table.Td>
-                      {r.generation}
-                      {r.generation === generation && <Text size="xs">now</Text>}
-                    </Table.Td>
-                    <Table.Td>{clock(r.at)}</Table.Td>
-                    <Table.Td>
-                      {r.author ?? r.site ?? "–"}
-                      {r.why && <Text size="xs">{r.why}</Text>}
-                    </Table.Td>
-                    <Table.Td className="mono" style={{ overflowWrap: "anywhere" }}>
-                      {(r.services ?? []).map((s) => (
-                        <div key={s.name}>
-                          {s.name} {s.image ?? s.revision}
-                        </div>
-                      ))}
-                    </Table.Td>
-                    <Table.Td style={{ overflowWrap: "anywhere" }}>
-                      {changes(r, list[n + 1]).map((c) => (
-                        <div key={c}>{c}</div>
-                      ))}
-                    </Table.Td>
-                    <Table.Td ta="right">
-                      {write && r.generation !== generation && (
-                        <Button
-                          size="xs"
-                          variant="default"
-                          onClick={() =>
-                            ask({
-                              title: `Roll back to generation ${r.generation}?`,
-                              text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
-                              action: "Roll back",
-                              run: () =>
-                                client.call("POST", path + "/rollout", { body: { action: "undo", to: r.generation } }),
-                              done: `Rolling back to generation ${r.generation}`,
-                            })
-                          }
-                        >
-                          Roll back
-                        </Button>
-                      )}
-                    </Table.Td>
+    <Stack>
+      <Panel>
+        <Loaded of={q}>
+          {(a) => (
+            <div className="table-wrap" tabIndex={0} role="region" aria-label="Versions">
+              <Table miw={680}>
+                <Table.Thead>
+                  <Table.Tr>
+                    <Table.Th>Generation</Table.Th>
+                    <Table.Th>When</Table.Th>
+                    <Table.Th>By</Table.Th>
+                    <Table.Th>Images</Table.Th>
+                    <Table.Th>Changed</Table.Th>
+                    <Table.Th>
+                      <VisuallyHidden>Actions</VisuallyHidden>
+                    </Table.Th>
                   </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </div>
-        )}
-      </Loaded>
-    </Panel>
+                </Table.Thead>
+                <Table.Tbody>
+                  {(a.revisions ?? []).map((r, n, list) => (
+                    <Table.Tr key={r.generation}>
+                      <Table.Td>
+                        {r.generation}
+                        {r.generation === generation && <Text size="xs">now</Text>}
+                      </Table.Td>
+                      <Table.Td>{clock(r.at)}</Table.Td>
+                      <Table.Td>
+                        {r.author ?? r.site ?? "–"}
+                        {r.why && <Text size="xs">{r.why}</Text>}
+                      </Table.Td>
+                      <Table.Td className="mono" style={{ overflowWrap: "anywhere" }}>
+                        {(r.services ?? []).map((s) => (
+                          <div key={s.name}>
+                            {s.name} {s.image ?? s.revision}
+                          </div>
+                        ))}
+                      </Table.Td>
+                      <Table.Td style={{ overflowWrap: "anywhere" }}>
+                        {changes(r, list[n + 1]).map((c) => (
+                          <div key={c}>{c}</div>
+                        ))}
+                      </Table.Td>
+                      <Table.Td ta="right">
+                        <Group gap="xs" justify="flex-end" wrap="nowrap">
+                          {!r.site && kept.length > 1 && (
+                            <Button
+                              size="xs"
+                              variant="default"
+                              aria-label={`Compare generation ${r.generation}`}
+                              onClick={() => setPair([before(kept, r.generation), r.generation])}
+                            >
+                              Compare
+                            </Button>
+                          )}
+                          {write && r.generation !== generation && (
+                            <Button
+                              size="xs"
+                              variant="default"
+                              onClick={() =>
+                                ask({
+                                  title: `Roll back to generation ${r.generation}?`,
+                                  text: `${name} becomes again what it was then; its instances are replaced as its update policy says.`,
+                                  action: "Roll back",
+                                  run: () =>
+                                    client.call("POST", path + "/rollout", {
+                                      body: { action: "undo", to: r.generation },
+                                    }),
+                                  done: `Rolling back to generation ${r.generation}`,
+                                })
+                              }
+                            >
+                              Roll back
+                            </Button>
+                          )}
+                        </Group>
+                      </Table.Td>
+                    </Table.Tr>
+                  ))}
+                </Table.Tbody>
+              </Table>
+            </div>
+          )}
+        </Loaded>
+      </Panel>
+      {pair && (
+        <Suspense fallback={<Text>Loading …</Text>}>
+          <VersionDiff path={path} generations={kept} pair={pair} choose={setPair} />
+        </Suspense>
+      )}
+    </Stack>
   );
 }
 
+/** before gives the generation before one, or of the first the one after it. */
+function before(kept: number[], generation: number): number {
+  const sorted = [...kept].sort((a, b) => a - b);
+  const at = sorted.indexOf(generation);
+  return sorted[at - 1] ?? sorted[at + 1] ?? generation;
+}
+
 function Manifest({ path, generation }: { path: string; generation: number }) {
-  const q = useReadApp(path, generation);
+  const q = useReadApp<Version>(path + "/manifest", generation);
   return (
     <Loaded of={q}>
-      {(a) => (
+      {(v) => (
         <Suspense fallback={<Text>Loading …</Text>}>
-          <Yaml label="Manifest" value={stringify(a.manifest, yamlVersion)} readOnly />
+          <Yaml label="Manifest" value={manifestText(v.manifest)} readOnly />
         </Suspense>
       )}
     </Loaded>

@@ -2,13 +2,13 @@ import { Alert, Button, Grid, Group, Modal, Select, Stack, Table, Tabs, Text } f
 import { useDebouncedValue } from "@mantine/hooks";
 import { Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useBlocker, useNavigate, useParams } from "react-router-dom";
-import { stringify } from "yaml";
 import { ApiError } from "../api/client";
-import type { AppView, FieldProblem, List, Plan } from "../api/types";
-import { fresh, Manifest, type Path, parsePath, yamlVersion } from "../build/document";
+import type { FieldProblem, List, Plan, Version } from "../api/types";
+import { fresh, Manifest, manifestText, type Path, parsePath } from "../build/document";
 import { Fields, type FormContext, ServiceForm } from "../build/form";
 import type { Selected } from "../build/graph";
 import { resolve, type Schema } from "../build/schema";
+import { Start } from "../build/start";
 import { count } from "../format";
 import { Loaded, Page, Panel, Problem, useActs } from "../parts/basics";
 import { later } from "../parts/later";
@@ -22,8 +22,8 @@ const Yaml = later(() => import("../parts/yaml"));
 export default function Build() {
   const { namespace, app } = useParams();
   const schema = useGet<Schema>("/schema/application.json");
-  const existing = useGet<AppView>(
-    app ? `/v1/apps/${encodeURIComponent(namespace ?? "")}/${encodeURIComponent(app)}` : null,
+  const existing = useGet<Version>(
+    app ? `/v1/apps/${encodeURIComponent(namespace ?? "")}/${encodeURIComponent(app)}/manifest` : null,
   );
   return (
     <Loaded of={schema}>
@@ -31,13 +31,7 @@ export default function Build() {
         app ? (
           <Loaded of={existing}>
             {(v) => (
-              <Editor
-                key={app}
-                schema={s}
-                text={stringify(v.manifest, yamlVersion)}
-                generation={v.generation}
-                name={app}
-              />
+              <Editor key={app} schema={s} text={manifestText(v.manifest)} generation={v.generation} name={app} />
             )}
           </Loaded>
         ) : (
@@ -75,6 +69,7 @@ function Editor({
   const [checked, setChecked] = useState<Checked>();
   const [asking, setAsking] = useState(false);
   const [busy, setBusy] = useState(false);
+  const [brief, setBrief] = useState(!name);
   const saved = useRef(false);
   const namespaces = useGet<List<{ name: string }>>("/v1/namespaces");
 
@@ -101,9 +96,12 @@ function Editor({
   }, [client, asked]);
 
   const current = checked?.text === m.text ? checked : undefined;
+  const dirty = m.text !== text;
+  // Before anything is entered, what is still missing is no mistake.
+  const judged = dirty || !!name;
   const problems: FieldProblem[] = useMemo(
-    () => (checked?.error instanceof ApiError ? checked.error.problems : []),
-    [checked],
+    () => (judged && checked?.error instanceof ApiError ? checked.error.problems : []),
+    [checked, judged],
   );
   const errors = useMemo(
     () => new Map(problems.map((p) => [p.path, p.message + (p.hint ? ` (${p.hint})` : "")])),
@@ -137,7 +135,6 @@ function Editor({
   const service = shown.services[index];
   const link = selected.link && shown.services[selected.link.from]?.links?.[selected.link.n];
 
-  const dirty = m.text !== text;
   const blocker = useLeave(dirty, saved);
 
   const back = name ? `/apps/${good.current.model.metadata?.namespace ?? "default"}/${name}` : "/apps";
@@ -171,9 +168,11 @@ function Editor({
             : !current
               ? "Checking …"
               : current.error
-                ? problems.length
-                  ? count(problems.length, "thing is", "things are") + " not valid yet"
-                  : "It cannot be applied as it is"
+                ? !judged
+                  ? "Name it, and say which image it runs"
+                  : problems.length
+                    ? count(problems.length, "thing is", "things are") + " not valid yet"
+                    : "It cannot be applied as it is"
                 : "Valid: " + summary(current.plan!)}
         </span>
       }
@@ -188,116 +187,119 @@ function Editor({
         </>
       }
     >
-      {current?.error !== undefined && <Problem error={current.error} />}
+      {current?.error !== undefined && (judged || unreachable(current.error)) && <Problem error={current.error} />}
       <Grid>
         <Grid.Col span={{ base: 12, lg: 7 }}>
-          <Stack>
-            <Panel
-              title="Services"
-              actions={
-                <Button
-                  size="xs"
-                  variant="default"
-                  disabled={!!m.broken}
-                  onClick={() => {
-                    setSelected({ service: m.services.length });
-                    setM(m.addService());
-                  }}
-                >
-                  Add service
-                </Button>
-              }
-            >
-              <Suspense fallback={<Text>Loading …</Text>}>
-                <Graph
-                  m={shown}
-                  wrong={wrong}
-                  selected={selected}
-                  onSelect={setSelected}
-                  onChange={(n) => !m.broken && setM(n)}
-                />
-              </Suspense>
-              <Text size="xs" c="dimmed" mt="xs">
-                Draw from the right side of a service to the left side of another that it talks to. An arrow’s limits
-                are entered below once it is chosen; links can also be entered under Network.
-              </Text>
-            </Panel>
-            {m.broken && (
-              <Alert color="orange" variant="light" title="The form is paused">
-                The text cannot be read as YAML: {m.broken.message}
-              </Alert>
-            )}
-            {link && selected.link && (
+          {brief ? (
+            <Stack>
+              {m.broken && <Paused why={m.broken.message} />}
+              <Start c={c} m={shown} service={serviceSchema} onMore={() => setBrief(false)} />
+            </Stack>
+          ) : (
+            <Stack>
               <Panel
-                title={`${shown.services[selected.link.from]!.name} → ${link.service}`}
+                title="Services"
                 actions={
                   <Button
                     size="xs"
                     variant="default"
-                    color="red"
+                    disabled={!!m.broken}
                     onClick={() => {
-                      setM(m.unlink(selected.link!.from, selected.link!.n));
-                      setSelected({ service: selected.link!.from });
+                      setSelected({ service: m.services.length });
+                      setM(m.addService());
                     }}
                   >
-                    Remove link
+                    Add service
                   </Button>
                 }
               >
-                <Fields
-                  c={c}
-                  schema={{ $ref: "#/$defs/Link" }}
-                  path={["spec", "services", selected.link.from, "links", selected.link.n]}
-                  value={link as unknown as Record<string, unknown>}
-                />
+                <Suspense fallback={<Text>Loading …</Text>}>
+                  <Graph
+                    m={shown}
+                    wrong={wrong}
+                    selected={selected}
+                    onSelect={setSelected}
+                    onChange={(n) => !m.broken && setM(n)}
+                  />
+                </Suspense>
+                <Text size="xs" c="dimmed" mt="xs">
+                  Draw from the right side of a service to the left side of another that it talks to. An arrow’s limits
+                  are entered below once it is chosen; links can also be entered under Network.
+                </Text>
               </Panel>
-            )}
-            <Tabs defaultValue="service" keepMounted={false}>
-              <Tabs.List mb="md">
-                <Tabs.Tab value="service">Service</Tabs.Tab>
-                <Tabs.Tab value="application">Application</Tabs.Tab>
-              </Tabs.List>
-              <Tabs.Panel value="service">
-                {shown.services.length > 0 && (
-                  <Group align="flex-end" mb="md">
-                    <Select
-                      label="Service to fill in"
-                      data={shown.services.map((s, i) => ({ value: String(i), label: s.name || `service ${i + 1}` }))}
-                      value={index >= 0 ? String(index) : null}
-                      allowDeselect={false}
-                      onChange={(v) => setSelected({ service: Number(v) })}
-                    />
-                    {service && (
-                      <Button
-                        variant="default"
-                        color="red"
-                        disabled={!!m.broken}
-                        onClick={() => {
-                          setM(m.removeService(index));
-                          setSelected({ service: Math.max(0, index - 1) });
-                        }}
-                      >
-                        Remove service
-                      </Button>
-                    )}
-                  </Group>
-                )}
-                {service ? (
-                  <ServiceForm c={c} service={serviceSchema} path={["spec", "services", index]} value={service} />
-                ) : (
-                  <Text c="dimmed">Choose a service in the drawing, or add one.</Text>
-                )}
-              </Tabs.Panel>
-              <Tabs.Panel value="application">
-                <Fields
-                  c={{ ...c, suggestions: { namespace: (namespaces.data?.items ?? []).map((n) => n.name) } }}
-                  schema={{ $ref: "#/$defs/Metadata" }}
-                  path={["metadata"]}
-                  value={(shown.model.metadata ?? {}) as Record<string, unknown>}
-                />
-              </Tabs.Panel>
-            </Tabs>
-          </Stack>
+              {m.broken && <Paused why={m.broken.message} />}
+              {link && selected.link && (
+                <Panel
+                  title={`${shown.services[selected.link.from]!.name} → ${link.service}`}
+                  actions={
+                    <Button
+                      size="xs"
+                      variant="default"
+                      color="red"
+                      onClick={() => {
+                        setM(m.unlink(selected.link!.from, selected.link!.n));
+                        setSelected({ service: selected.link!.from });
+                      }}
+                    >
+                      Remove link
+                    </Button>
+                  }
+                >
+                  <Fields
+                    c={c}
+                    schema={{ $ref: "#/$defs/Link" }}
+                    path={["spec", "services", selected.link.from, "links", selected.link.n]}
+                    value={link as unknown as Record<string, unknown>}
+                  />
+                </Panel>
+              )}
+              <Tabs defaultValue="service" keepMounted={false}>
+                <Tabs.List mb="md">
+                  <Tabs.Tab value="service">Service</Tabs.Tab>
+                  <Tabs.Tab value="application">Application</Tabs.Tab>
+                </Tabs.List>
+                <Tabs.Panel value="service">
+                  {shown.services.length > 0 && (
+                    <Group align="flex-end" mb="md">
+                      <Select
+                        label="Service to fill in"
+                        data={shown.services.map((s, i) => ({ value: String(i), label: s.name || `service ${i + 1}` }))}
+                        value={index >= 0 ? String(index) : null}
+                        allowDeselect={false}
+                        onChange={(v) => setSelected({ service: Number(v) })}
+                      />
+                      {service && (
+                        <Button
+                          variant="default"
+                          color="red"
+                          disabled={!!m.broken}
+                          onClick={() => {
+                            setM(m.removeService(index));
+                            setSelected({ service: Math.max(0, index - 1) });
+                          }}
+                        >
+                          Remove service
+                        </Button>
+                      )}
+                    </Group>
+                  )}
+                  {service ? (
+                    <ServiceForm c={c} service={serviceSchema} path={["spec", "services", index]} value={service} />
+                  ) : (
+                    <Text c="dimmed">Choose a service in the drawing, or add one.</Text>
+                  )}
+                </Tabs.Panel>
+                <Tabs.Panel value="application">
+                  <Fields
+                    c={{ ...c, suggestions: { namespace: (namespaces.data?.items ?? []).map((n) => n.name) } }}
+                    schema={{ $ref: "#/$defs/Metadata" }}
+                    path={["metadata"]}
+                    value={(shown.model.metadata ?? {}) as Record<string, unknown>}
+                  />
+                </Tabs.Panel>
+              </Tabs>
+            </Stack>
+          )}
         </Grid.Col>
         <Grid.Col span={{ base: 12, lg: 5 }}>
           <div className="beside">
@@ -333,6 +335,14 @@ function Editor({
       </Modal>
       {blocker}
     </Page>
+  );
+}
+
+function Paused({ why }: { why: string }) {
+  return (
+    <Alert color="orange" variant="light" title="The form is paused">
+      The text cannot be read as YAML: {why}
+    </Alert>
   );
 }
 

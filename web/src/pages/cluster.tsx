@@ -1,9 +1,11 @@
 import { Alert, Button, Group, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
-import { Link, useNavigate, useParams, useSearchParams } from "react-router-dom";
+import { Link, useParams, useSearchParams } from "react-router-dom";
 import type { ClusterView } from "../api/types";
 import { ago, bytes, clock, cores, count } from "../format";
 import { Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
+import { Drain } from "../parts/drain";
 import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
+import { MemberActions } from "../parts/memberacts";
 import { MemberInstances } from "../parts/members";
 import { StateBadge } from "../parts/state";
 import { classRoom, free } from "../state/capacity";
@@ -26,7 +28,6 @@ export default function ClusterPage() {
 function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reload: () => void; error?: unknown }) {
   const { client, can } = useSession();
   const { ask } = useActs();
-  const go = useNavigate();
   const [params, setParams] = useSearchParams();
   const admin = can("clusters:admin");
   const r = c.report;
@@ -50,27 +51,7 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
               Show on the map
             </Button>
           )}
-          {admin && !c.connected && (
-            <Button
-              color="red"
-              variant="outline"
-              onClick={() =>
-                ask({
-                  title: `Remove ${c.name}?`,
-                  text: "The root removes the cluster and revokes its key: it needs a new token to join again. Its instances are started elsewhere.",
-                  action: "Remove",
-                  danger: true,
-                  run: async () => {
-                    await client.call("DELETE", path);
-                    go("/clusters");
-                  },
-                  done: `${c.name} is removed`,
-                })
-              }
-            >
-              Remove
-            </Button>
-          )}
+          {admin && <MemberActions of="cluster" w={c} path={path} reload={reload} />}
         </>
       }
     >
@@ -91,6 +72,7 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
           title="It has been disconnected for so long that its instances are started elsewhere."
         />
       )}
+      {c.drain && <Drain d={c.drain} />}
       <Tabs
         value={params.get("tab") ?? "state"}
         onChange={(t) => setParams(t && t !== "state" ? { tab: t } : {}, { replace: true })}

@@ -1,4 +1,4 @@
-import { screen, waitFor, within } from "@testing-library/react";
+import { cleanup, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { ApiError } from "../api/client";
@@ -76,4 +76,22 @@ test("a tag goes alone while the repository has another one of the image", () =>
   expect(toDelete(kept as never, all)).toBe(`/v2/shop/old/manifests/${two}`);
   expect(toDelete(free as never, all)).toBe(`/v2/base/manifests/${one}`);
   expect(parts("a:5000/b/c:1")).toEqual({ repository: "a:5000/b/c", tag: "1" });
+});
+
+test("copies at processes that stand by are counted, where there are any", async () => {
+  const at = (items: unknown[]) =>
+    asUser(<Images />, {
+      role: "root",
+      scopes: ["images:read"],
+      at: "/images",
+      route: "/images",
+      answers: { "/v1/images": { items } },
+    });
+  at([{ ...used, copies: { have: 1, of: 2 } }, kept]);
+  expect(await screen.findByRole("columnheader", { name: "Copies" })).toBeTruthy();
+  expect(screen.getByText("shop/web").closest("tr")!.textContent).toContain("1 of 2");
+  cleanup();
+  at([kept]);
+  await screen.findByText("1 image");
+  expect(screen.queryByRole("columnheader", { name: "Copies" })).toBeNull();
 });

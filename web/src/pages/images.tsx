@@ -52,6 +52,7 @@ export default function Images() {
       done: `${v.name} is deleted`,
     });
   };
+  const copied = q.data?.items.some((v) => v.copies); // where processes stand by
   const shown = (items: ImageView[]) =>
     items.filter((v) => [v.name, v.digest, ...(v.usedBy ?? []), ...(v.keptFor ?? [])].some((s) => s.includes(filter)));
   return (
@@ -91,6 +92,7 @@ export default function Images() {
                       <Table.Th>Platforms</Table.Th>
                       <Table.Th ta="right">Size</Table.Th>
                       <Table.Th ta="right">Pushed</Table.Th>
+                      {copied && <Table.Th ta="right">Copies</Table.Th>}
                       <Table.Th>Used by</Table.Th>
                       <Table.Th />
                     </Table.Tr>
@@ -106,6 +108,9 @@ export default function Images() {
                         <Table.Td>{v.platforms?.join(", ") || "–"}</Table.Td>
                         <Table.Td ta="right">{bytes(parseBytes(v.size))}</Table.Td>
                         <Table.Td ta="right">{v.added ? ago(v.added) + " ago" : "–"}</Table.Td>
+                        {copied && (
+                          <Table.Td ta="right">{v.copies ? `${v.copies.have} of ${v.copies.of}` : "–"}</Table.Td>
+                        )}
                         <Table.Td>
                           <Users of={v} />
                         </Table.Td>

@@ -1,14 +1,16 @@
-import { Alert, Badge, Group, Progress, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
+import { Alert, Badge, Group, SimpleGrid, Stack, Table, Tabs, Text } from "@mantine/core";
 import { Suspense } from "react";
 import { useParams, useSearchParams } from "react-router-dom";
-import type { DrainView, OverlayView, RuntimeReport, WorkerView } from "../api/types";
+import type { OverlayView, RuntimeReport, WorkerView } from "../api/types";
 import { ago, bytes, clock, cores, count, parseBytes, parseCPU, span } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
+import { Drain } from "../parts/drain";
 import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
 import { later } from "../parts/later";
+import { MemberActions } from "../parts/memberacts";
 import { MemberInstances } from "../parts/members";
 import { StateBadge } from "../parts/state";
-import { WorkerActions } from "../parts/workeracts";
+
 import { memberState } from "../state/member";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
@@ -36,7 +38,7 @@ export default function WorkerPage() {
               </span>
             </Group>
           }
-          actions={can("workers:write") && <WorkerActions w={w} path={path} reload={q.reload} />}
+          actions={can("workers:write") && <MemberActions of="worker" w={w} path={path} reload={q.reload} />}
         >
           <Warnings w={w} />
           {w.drain && <Drain d={w.drain} />}
@@ -112,48 +114,6 @@ function Warnings({ w }: { w: WorkerView }) {
         <div key={t}>{t}</div>
       ))}
     </Alert>
-  );
-}
-
-/** Drain tells how far a drain is, and what stays and why. */
-function Drain({ d }: { d: DrainView }) {
-  const text = d.done
-    ? "All instances that can move have moved."
-    : `${count(d.left, "instance")} still to leave, ${d.moving} of them being started elsewhere; ${count(d.ending, "old copy", "old copies")} being ended.`;
-  return (
-    <Panel title={d.done ? "Drained" : "Being drained"}>
-      <Stack gap="xs">
-        <Text size="sm" role="status">
-          {text} Begun {ago(d.since)} ago, {d.parallel} at once{d.to && `, to ${d.to} where that can be`}.
-        </Text>
-        {!d.done && <Progress value={100} animated striped aria-label={text} />}
-        {(d.stays ?? []).length > 0 && (
-          <div className="table-wrap" tabIndex={0} role="region" aria-label="Instances that stay">
-            <Table>
-              <Table.Thead>
-                <Table.Tr>
-                  <Table.Th>Stays</Table.Th>
-                  <Table.Th>Why</Table.Th>
-                </Table.Tr>
-              </Table.Thead>
-              <Table.Tbody>
-                {d.stays!.map((s) => (
-                  <Table.Tr key={s.instance}>
-                    <Table.Td>
-                      <A to={"/instances/" + encodeURIComponent(s.instance)}>{s.instance}</A>
-                    </Table.Td>
-                    <Table.Td>
-                      {s.reason}
-                      {s.tries && " (a place is looked for again and again)"}
-                    </Table.Td>
-                  </Table.Tr>
-                ))}
-              </Table.Tbody>
-            </Table>
-          </div>
-        )}
-      </Stack>
-    </Panel>
   );
 }
 

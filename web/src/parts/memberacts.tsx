@@ -1,13 +1,19 @@
 import { Button, Checkbox, Group, Modal, NumberInput, Select, Stack, Text, TextInput } from "@mantine/core";
 import { useState } from "react";
 import { useNavigate } from "react-router-dom";
-import type { List, WorkerView } from "../api/types";
+import type { ClusterView, List, WorkerView } from "../api/types";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { useActs } from "./basics";
 
-/** offered tells what an operator can do with a worker as it stands. */
-export function offered(w: Pick<WorkerView, "connected" | "hold" | "drain" | "credit" | "claims">): {
+/** Member is a worker of a site, or a cluster of the root. */
+type Member = Pick<WorkerView, "name" | "connected" | "hold" | "credit" | "claims"> & {
+  drain?: WorkerView["drain"] | ClusterView["drain"];
+};
+type Kind = "worker" | "cluster";
+
+/** offered tells what an operator can do with a worker or cluster as it stands. */
+export function offered(w: Omit<Member, "name">): {
   drain: boolean;
   hold: boolean;
   release: string;
@@ -21,13 +27,20 @@ export function offered(w: Pick<WorkerView, "connected" | "hold" | "drain" | "cr
   return { drain: !w.drain, hold: !w.hold && !w.drain, release, remove: !w.connected };
 }
 
-/** WorkerActions are what an operator can do with a worker. */
-export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string; reload: () => void }) {
+const removal: Record<Kind, string> = {
+  worker:
+    "The cluster removes the worker and revokes its key: it needs a new token to join again. Its instances are started elsewhere.",
+  cluster:
+    "The root removes the cluster and revokes its key: it needs a new token to join again. Its instances are started elsewhere.",
+};
+
+/** MemberActions are what an operator can do with a worker, or of the root with a cluster. */
+export function MemberActions({ of, w, path, reload }: { of: Kind; w: Member; path: string; reload: () => void }) {
   const { client } = useSession();
   const { ask } = useActs();
   const go = useNavigate();
   const [form, setForm] = useState<"drain" | "hold" | null>(null);
-  const can = offered(w);
+  const can = offered(of === "worker" ? w : { ...w, credit: undefined }); // a cluster is trusted again where its trust is shown
   return (
     <>
       {can.release && (
@@ -35,7 +48,7 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
           onClick={() =>
             ask({
               title: `${can.release}: ${w.name}?`,
-              text: "The worker gets new instances again. This ends a cordon, a drain and a quarantine, and its claims are trusted again.",
+              text: `The ${of} gets new instances again. This ends a cordon, a drain and a quarantine, and its claims are trusted again.`,
               action: can.release,
               run: async () => {
                 await client.call("PUT", path + "/hold", { body: { reason: "" } });
@@ -65,12 +78,12 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
           onClick={() =>
             ask({
               title: `Remove ${w.name}?`,
-              text: "The cluster removes the worker and revokes its key: it needs a new token to join again. Its instances are started elsewhere.",
+              text: removal[of],
               action: "Remove",
               danger: true,
               run: async () => {
                 await client.call("DELETE", path);
-                go("/workers");
+                go(`/${of}s`);
               },
               done: `${w.name} is removed`,
             })
@@ -86,7 +99,7 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
         centered
         closeButtonProps={{ "aria-label": "Close" }}
       >
-        <Hold w={w} path={path} done={() => (setForm(null), reload())} />
+        <Hold of={of} w={w} path={path} done={() => (setForm(null), reload())} />
       </Modal>
       <Modal
         opened={form === "drain"}
@@ -95,13 +108,20 @@ export function WorkerActions({ w, path, reload }: { w: WorkerView; path: string
         centered
         closeButtonProps={{ "aria-label": "Close" }}
       >
-        <Drain w={w} path={path} done={() => (setForm(null), reload())} />
+        <Drain of={of} w={w} path={path} done={() => (setForm(null), reload())} />
       </Modal>
     </>
   );
 }
 
-function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void }) {
+interface FormProps {
+  of: Kind;
+  w: Member;
+  path: string;
+  done: () => void;
+}
+
+function Hold({ of, w, path, done }: FormProps) {
   const { client } = useSession();
   const { act } = useActs();
   const [reason, setReason] = useState("");
@@ -113,7 +133,11 @@ function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void
       }}
     >
       <Stack>
-        <Text size="sm">New work is kept away; what runs there stays.</Text>
+        <Text size="sm">
+          {of === "worker"
+            ? "New work is kept away; what runs there stays."
+            : "The root places nothing new there; what runs there stays. The cluster’s own applications are its own."}
+        </Text>
         <TextInput
           label="Why"
           description="Shown to others."
@@ -133,10 +157,10 @@ function Hold({ w, path, done }: { w: WorkerView; path: string; done: () => void
   );
 }
 
-function Drain({ w, path, done }: { w: WorkerView; path: string; done: () => void }) {
+function Drain({ of, w, path, done }: FormProps) {
   const { client } = useSession();
   const { act } = useActs();
-  const others = useGet<List<WorkerView>>("/v1/workers");
+  const others = useGet<List<WorkerView>>(of === "worker" ? "/v1/workers" : null);
   const [reason, setReason] = useState("");
   const [parallel, setParallel] = useState<number | string>(1);
   const [to, setTo] = useState<string | null>(null);
@@ -157,6 +181,7 @@ function Drain({ w, path, done }: { w: WorkerView; path: string; done: () => voi
       <Stack>
         <Text size="sm">
           New work is kept away, and everything that can leave does, each instance once its copy elsewhere is ready.
+          {of === "cluster" && " The cluster’s own applications stay."}
         </Text>
         <TextInput
           label="Why"
@@ -173,20 +198,24 @@ function Drain({ w, path, done }: { w: WorkerView; path: string; done: () => voi
           value={parallel}
           onChange={setParallel}
         />
-        <Select
-          label="Preferred worker"
-          placeholder="Best available"
-          clearable
-          clearButtonProps={{ "aria-label": "Best available" }}
-          data={(others.data?.items ?? []).map((o) => o.name).filter((n) => n !== w.name)}
-          value={to}
-          onChange={setTo}
-        />
-        <Checkbox
-          label="Also move instances that keep data on the worker; the data is lost"
-          checked={force}
-          onChange={(e) => setForce(e.currentTarget.checked)}
-        />
+        {of === "worker" && (
+          <>
+            <Select
+              label="Preferred worker"
+              placeholder="Best available"
+              clearable
+              clearButtonProps={{ "aria-label": "Best available" }}
+              data={(others.data?.items ?? []).map((o) => o.name).filter((n) => n !== w.name)}
+              value={to}
+              onChange={setTo}
+            />
+            <Checkbox
+              label="Also move instances that keep data on the worker; the data is lost"
+              checked={force}
+              onChange={(e) => setForce(e.currentTarget.checked)}
+            />
+          </>
+        )}
         <Group justify="flex-end">
           <Button type="submit" color={force ? "red" : undefined}>
             Drain
