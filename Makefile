@@ -23,6 +23,10 @@ build: ## bin/skerry: one static binary, with the dashboard where npm is there; 
 	$(GOBUILD) -o $(BIN)/skerry ./cmd/skerry
 	$(GOBUILD) -o $(BIN)/skerry-worker ./cmd/skerry-worker
 
+kubernetes: ## bin/skerry-kubernetes: the nodes of a Kubernetes cluster as workers
+	@mkdir -p $(BIN)
+	$(GOBUILD) -o $(BIN)/skerry-kubernetes ./cmd/skerry-kubernetes
+
 size: ## what the programs are made of, by package, and whether they are within their goals; ARCH=arm
 	@go run ./scripts/size $(if $(ARCH),-arch $(ARCH))
 
