@@ -201,9 +201,9 @@ type WorkerFacts struct {
 	Signatures bool `json:"signatures,omitempty" cbor:"21,keyasint,omitempty"`
 	// Features are those of spec.AgentFeatures that it honours. Older agents leave out in silence what they do not know.
 	Features []string `json:"features,omitempty" cbor:"23,keyasint,omitempty"`
-	// Foreign is the kind of an agent that is not Skerry's own, though it speaks over the link, as "kubernetes": nothing is placed there that
+	// External is the kind of an agent that is not Skerry's own, though it speaks over the link, as "kubernetes": nothing is placed there that
 	// is not among the abilities of its runtimes. Empty: Skerry's own, or one that its carrier shows.
-	Foreign string `json:"foreign,omitempty" cbor:"24,keyasint,omitempty"`
+	External string `json:"external,omitempty" cbor:"24,keyasint,omitempty"`
 }
 
 // Knows reports whether a worker's agent honours a feature.

@@ -39,7 +39,7 @@ type flags struct {
 }
 
 func command() *cobra.Command {
-	var f flags
+	var given flags
 	cmd := &cobra.Command{
 		Use: "skerry-kubernetes", Short: "Make each node of a Kubernetes cluster a worker of a site", Args: cobra.NoArgs,
 		Version: version, SilenceErrors: true, SilenceUsage: true,
@@ -52,26 +52,26 @@ it finds them again when it starts. Only one may run for a site and a namespace 
 			if err := role.FromEnv(cmd); err != nil {
 				return err
 			}
-			return run(cmd.Context(), &f)
+			return run(cmd.Context(), &given)
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.common.Data, "data", filepath.Join(role.DefaultData(), "kubernetes"),
+	fs.StringVar(&given.common.Data, "data", filepath.Join(role.DefaultData(), "kubernetes"),
 		"data directory, with a directory for each node's worker; keep it")
-	f.common.AddLog(fs)
-	fs.StringSliceVar(&f.clusters, "cluster", nil, "address of the cluster orchestrator, HOST or HOST:PORT (port 7444 by default); may be repeated")
-	fs.StringVar(&f.tokens, "tokens", "",
+	given.common.AddLog(fs)
+	fs.StringSliceVar(&given.clusters, "cluster", nil, "address of the cluster orchestrator, HOST or HOST:PORT (port 7444 by default); may be repeated")
+	fs.StringVar(&given.tokens, "tokens", "",
 		"file with join tokens for workers, one a line; each node that is new takes one that is not used yet, and the file is read again for it")
-	fs.StringVar(&f.connection.Kubeconfig, "kubeconfig", "",
+	fs.StringVar(&given.connection.Kubeconfig, "kubeconfig", "",
 		"file that says how to reach Kubernetes (default KUBECONFIG, else the service account of the pod that this runs in)")
-	fs.StringVar(&f.connection.Context, "kube-context", "", "context of that file (default its current one)")
-	fs.StringVar(&f.style.Namespace, "namespace", "", "namespace of Kubernetes for the pods (default that of the context or the service account)")
-	fs.StringToStringVar(&f.nodes, "nodes", nil, "labels of the nodes that become workers, KEY=VALUE,... (default all that run Linux)")
-	fs.StringVar(&f.hostPorts, "host-ports", "20000-22767", "host ports that are chosen for services that leave the choice; keep them out of the range of node ports")
-	fs.StringVar(&f.style.Registry, "registry", "", "registry, HOST or HOST/PREFIX, of images whose name has none (default docker.io)")
-	fs.StringVar(&f.style.PullSecret, "pull-secret", "", "secret of the namespace with which images are pulled")
-	fs.StringVar(&f.style.Priority, "priority-class", "", "priority class of the pods")
-	fs.DurationVar(&f.patience, "unschedulable-after", 30*time.Second, "time after which a pod that finds no place on its node has failed")
+	fs.StringVar(&given.connection.Context, "kube-context", "", "context of that file (default its current one)")
+	fs.StringVar(&given.style.Namespace, "namespace", "", "namespace of Kubernetes for the pods (default that of the context or the service account)")
+	fs.StringToStringVar(&given.nodes, "nodes", nil, "labels of the nodes that become workers, KEY=VALUE,... (default all that run Linux)")
+	fs.StringVar(&given.hostPorts, "host-ports", "20000-22767", "host ports that are chosen for services that leave the choice; keep them out of the range of node ports")
+	fs.StringVar(&given.style.Registry, "registry", "", "registry, HOST or HOST/PREFIX, of images whose name has none (default docker.io)")
+	fs.StringVar(&given.style.PullSecret, "pull-secret", "", "secret of the namespace with which images are pulled")
+	fs.StringVar(&given.style.Priority, "priority-class", "", "priority class of the pods")
+	fs.DurationVar(&given.patience, "unschedulable-after", 30*time.Second, "time after which a pod that finds no place on its node has failed")
 	return cmd
 }
 
@@ -86,48 +86,48 @@ func ports(text string) (first, last int, err error) {
 	return first, last, nil
 }
 
-func run(ctx context.Context, f *flags) error {
-	common, err := f.common.Common(version)
+func run(ctx context.Context, given *flags) error {
+	common, err := given.common.Common(version)
 	if err != nil {
 		return err
 	}
-	if len(f.clusters) == 0 {
+	if len(given.clusters) == 0 {
 		return skerry.Errorf(skerry.CodeInvalid, "--cluster is missing").WithHint("give the address of the cluster orchestrator, HOST or HOST:PORT")
 	}
 	if err := role.MustDir(common.Dir); err != nil {
 		return err
 	}
-	first, last, err := ports(f.hostPorts)
+	first, last, err := ports(given.hostPorts)
 	if err != nil {
 		return err
 	}
-	client, namespace, err := pods.Connect(f.connection)
+	client, namespace, err := pods.Connect(given.connection)
 	if err != nil {
 		return skerry.Errorf(skerry.CodeInvalid, "%w", err).WithHint("give --kubeconfig FILE, or run this in a pod with a service account")
 	}
-	if f.style.Namespace == "" {
-		f.style.Namespace = namespace
+	if given.style.Namespace == "" {
+		given.style.Namespace = namespace
 	}
-	if f.style.Namespace == "" {
+	if given.style.Namespace == "" {
 		return skerry.Errorf(skerry.CodeInvalid, "--namespace is missing").WithHint("give a namespace of Kubernetes for the pods")
 	}
-	if r := f.style.Registry; r != "" {
+	if r := given.style.Registry; r != "" {
 		if _, err := imageref.Parse(r + "/x"); err != nil {
 			return skerry.Errorf(skerry.CodeInvalid, "--registry %q: %w", r, err)
 		}
 	}
-	for k, v := range f.nodes {
+	for k, v := range given.nodes {
 		if err := spec.CheckLabel(k, v); err != nil {
 			return err
 		}
 	}
 	s := role.NewService(common.Log)
-	o := &opener{common: common, tokens: f.tokens, parents: role.HostPorts(f.clusters, "7444"), boot: node.Boot(), spent: map[string]bool{}}
-	if f.style.Site, err = o.site(); err != nil {
+	o := &opener{common: common, tokens: given.tokens, parents: role.HostPorts(given.clusters, "7444"), boot: node.Boot(), spent: map[string]bool{}}
+	if given.style.Site, err = o.site(); err != nil {
 		return err
 	}
-	fleet := pods.NewFleet(pods.Options{Client: client, Style: f.style, Version: version, Nodes: f.nodes, FirstPort: first, LastPort: last,
-		Patience: f.patience, Open: o.open, Addrs: func() []string { return o.parents }, Boot: o.boot, Log: common.Log})
+	fleet := pods.NewFleet(pods.Options{Client: client, Style: given.style, Version: version, Nodes: given.nodes, FirstPort: first, LastPort: last,
+		Patience: given.patience, Open: o.open, Addrs: func() []string { return o.parents }, Boot: o.boot, Log: common.Log})
 	s.Start("fleet", fleet.Run)
-	return s.Run(ctx, fmt.Sprintf("nodes of Kubernetes work, with pods in namespace %s", f.style.Namespace))
+	return s.Run(ctx, fmt.Sprintf("nodes of Kubernetes work, with pods in namespace %s", given.style.Namespace))
 }

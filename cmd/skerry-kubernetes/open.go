@@ -71,9 +71,9 @@ func (o *opener) open(ctx context.Context, worker, kubeNode string) (place *pods
 
 // member gives the identity of a worker; a new one takes the next token.
 func (o *opener) member(ctx context.Context, common *node.Common, worker string) (*auth.Member, error) {
-	m, err := common.Member(ctx, wire.TierWorker, node.Join{Name: worker, Parent: o.parents}, nil, o.boot)
+	member, err := common.Member(ctx, wire.TierWorker, node.Join{Name: worker, Parent: o.parents}, nil, o.boot)
 	if _, damaged := errors.AsType[*skerry.Error](err); err == nil || damaged {
-		return m, err
+		return member, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock() // one after the other: each is to take another token

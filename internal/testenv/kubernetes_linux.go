@@ -38,7 +38,7 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	serve(t, etcd, filepath.Join(programs, "etcd"), nil, "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", "http://"+etcd,
 		"--advertise-client-urls", "http://"+etcd, "--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer,
 		"--initial-cluster", "default=http://"+peer)
-	k := &Kubernetes{t: t, URL: "https://" + addr, CA: filepath.Join(dir, "apiserver.crt"), Admin: "admin-of-the-test"}
+	made := &Kubernetes{t: t, URL: "https://" + addr, CA: filepath.Join(dir, "apiserver.crt"), Admin: "admin-of-the-test"}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	accounts := filepath.Join(dir, "accounts.pem")
 	for path, text := range map[string][]byte{
 		accounts:                         pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
-		filepath.Join(dir, "tokens.csv"): []byte(k.Admin + `,admin,1,"system:masters"` + "\n"),
+		filepath.Join(dir, "tokens.csv"): []byte(made.Admin + `,admin,1,"system:masters"` + "\n"),
 	} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -57,13 +57,13 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 		"--advertise-address", host, "--secure-port", port, "--cert-dir", dir, "--token-auth-file", filepath.Join(dir, "tokens.csv"), "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.test", "--service-account-key-file", accounts,
 		"--service-account-signing-key-file", accounts, "--service-cluster-ip-range", "10.96.0.0/24",
-		"--kubelet-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none")
-	k.Client = &http.Client{Transport: bearer{k.Admin, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
-	k.await("/readyz")
+		"--made-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none")
+	made.Client = &http.Client{Transport: bearer{made.Admin, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
+	made.await("/readyz")
 	config := filepath.Join(dir, "scheduler")
 	text, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": k.URL, "certificate-authority": k.CA}}},
-		"users":    []any{map[string]any{"name": "u", "user": map[string]any{"token": k.Admin}}},
+		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": made.URL, "certificate-authority": made.CA}}},
+		"users":    []any{map[string]any{"name": "u", "user": map[string]any{"token": made.Admin}}},
 		"contexts": []any{map[string]any{"name": "c", "context": map[string]any{"cluster": "c", "user": "u"}}}})
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	serve(t, scheduler, filepath.Join(programs, "kube-scheduler"), nil, "--kubeconfig", config, "--leader-elect=false",
 		"--authentication-kubeconfig", config, "--authorization-kubeconfig", config, "--bind-address", host, "--secure-port",
 		scheduler[len("127.0.0.1:"):], "--cert-dir", dir)
-	return k
+	return made
 }
 
 // bearer adds a token to requests.

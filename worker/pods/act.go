@@ -30,45 +30,45 @@ func (w *Worker) act(action any) {
 			f()
 		})
 	}
-	switch a := action.(type) {
+	switch todo := action.(type) {
 	case core.Prepare:
 		pctx, cancel := context.WithCancel(ctx)
-		w.activity(a.A.ID, func(x *activity) { x.prepare = cancel })
+		w.activity(todo.A.ID, func(x *activity) { x.prepare = cancel })
 		run(func() {
 			defer cancel()
-			w.Post(w.prepare(pctx, a))
+			w.Post(w.prepare(pctx, todo))
 		})
 	case core.Cancel:
-		w.activity(a.ID, func(x *activity) {
+		w.activity(todo.ID, func(x *activity) {
 			if x.prepare != nil {
 				x.prepare()
 			}
 		})
 	case core.StartContainer:
-		run(func() { w.start(ctx, a) })
+		run(func() { w.start(ctx, todo) })
 	case core.StopContainer:
-		run(func() { w.stop(ctx, a) })
+		run(func() { w.stop(ctx, todo) })
 	case core.Watch:
-		run(func() { w.watch(ctx, a.ID, a.Attempt, readHandle(a.Handle)) })
+		run(func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
 	case core.Discard:
-		run(func() { w.remove(ctx, readHandle(a.Handle)) })
+		run(func() { w.remove(ctx, readHandle(todo.Handle)) })
 	case core.Cleanup:
-		run(func() { w.cleanup(ctx, a) })
+		run(func() { w.cleanup(ctx, todo) })
 	case core.Release:
 		w.mu.Lock()
-		delete(w.ports, a.ID)
+		delete(w.ports, todo.ID)
 		w.mu.Unlock()
 	case core.ProbeOn:
 		pctx, cancel := context.WithCancel(ctx)
-		w.activity(a.A.ID, func(x *activity) {
+		w.activity(todo.A.ID, func(x *activity) {
 			if x.probes != nil {
 				x.probes()
 			}
 			x.probes = cancel
 		})
-		run(func() { w.probe(pctx, a) })
+		run(func() { w.probe(pctx, todo) })
 	case core.ProbeOff:
-		w.activity(a.ID, func(x *activity) {
+		w.activity(todo.ID, func(x *activity) {
 			if x.probes != nil {
 				x.probes()
 				x.probes = nil
@@ -78,22 +78,22 @@ func (w *Worker) act(action any) {
 		run(func() { // connections to a pod cannot be seen from here
 			select {
 			case <-ctx.Done():
-			case <-time.After(a.Least):
-				w.Post(core.Quiet{ID: a.ID})
+			case <-time.After(todo.Least):
+				w.Post(core.Quiet{ID: todo.ID})
 			}
 		})
 	case core.Endpoints:
-		w.direct(ctx, a, run)
+		w.direct(ctx, todo, run)
 	case core.RunHook:
-		w.Post(core.HookDone{ID: a.ID, Name: a.Name, Attempt: a.Attempt, Err: "unsupported: hooks: pods are not given them"})
+		w.Post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
 	case core.SetLimits:
 		run(func() {
-			w.Post(core.Resized{SetLimits: a, Err: "unsupported: the limits of a pod stay as they are while it runs"})
+			w.Post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
 		})
 	case core.RemoveVolumes:
-		run(func() { w.Post(core.VolumesRemoved{Claim: a.Claim}) })
+		run(func() { w.Post(core.VolumesRemoved{Claim: todo.Claim}) })
 	case core.RemoveSnapshot:
-		run(func() { w.Post(core.SnapshotRemoved{ID: a.ID}) })
+		run(func() { w.Post(core.SnapshotRemoved{ID: todo.ID}) })
 	case core.KeepContact, core.MeasureEvery, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:
@@ -113,26 +113,26 @@ func (w *Worker) activity(id skerry.InstanceID, fn func(*activity)) {
 }
 
 // prepare writes the files of an instance into a secret, and chooses its host ports.
-func (w *Worker) prepare(ctx context.Context, p core.Prepare) core.Prepared {
-	a := &p.A
-	m := core.Prepared{ID: a.ID, Fence: a.Fence, Runtime: spec.RuntimeOCI}
+func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared {
+	assigned := &asked.A
+	done := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: spec.RuntimeOCI}
 	fail := func(err error) core.Prepared {
 		_, never := errors.AsType[*Unsupported](err)
-		m.Err, m.Permanent = err.Error(), never || status(err) >= 400 && !passing(err)
-		return m
+		done.Err, done.Permanent = err.Error(), never || status(err) >= 400 && !passing(err)
+		return done
 	}
-	if err := refuse(a); err != nil {
+	if err := refuse(assigned); err != nil {
 		return fail(err)
 	}
-	if r := a.Digest[a.Spec.Image]; r != "" {
-		m.Digest = digestOf(r)
+	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
+		done.Digest = digestOf(r)
 	}
-	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: w.fleet.opt.Style.metadata(filesName(a.ID, w.name), w.name, a),
+	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name, assigned),
 		Data: map[string][]byte{}}
-	for i, f := range a.Spec.Config {
+	for i, f := range assigned.Spec.Config {
 		secret.Data[configKey(i)] = []byte(f.Content)
 	}
-	for i, name := range a.Spec.SecretNames(a.Service.App.Namespace) {
+	for i, name := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
 		value, err := w.secret(ctx, name)
 		if err != nil {
 			return fail(fmt.Errorf("secret %s: %w", name.Name, err))
@@ -142,17 +142,17 @@ func (w *Worker) prepare(ctx context.Context, p core.Prepare) core.Prepared {
 		}
 	}
 	w.mu.Lock()
-	w.apps[a.ID] = a.Service.App
+	w.apps[assigned.ID] = assigned.Service.App
 	w.mu.Unlock()
-	secret.Data[endpoints] = w.endpointsOf(a.Service.App)
-	if err := persist(ctx, w.log, "the files of "+string(a.ID), func() error { return w.fleet.opt.Client.putSecret(ctx, secret) }); err != nil {
+	secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
+	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error { return w.fleet.opt.Client.putSecret(ctx, secret) }); err != nil {
 		return fail(err)
 	}
 	var err error
-	if m.Ports, err = w.bind(a, p.Keep); err != nil {
+	if done.Ports, err = w.bind(assigned, asked.Keep); err != nil {
 		return fail(err)
 	}
-	return m
+	return done
 }
 
 func digestOf(ref string) string {
@@ -179,7 +179,7 @@ func (w *Worker) secret(ctx context.Context, name spec.SecretName) (spec.SecretV
 
 // bind chooses the host ports of an instance: those that it asks for, those that it had, else any that nobody has on the node as far as
 // Kubernetes knows.
-func (w *Worker) bind(a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
+func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
 	_, others, _ := w.fleet.node(w.node)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,13 +191,13 @@ func (w *Worker) bind(a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortB
 	}
 	for id, list := range w.ports {
 		for _, b := range list {
-			if id != a.ID && b.HostPort > 0 {
+			if id != assigned.ID && b.HostPort > 0 {
 				used[hostPort(b.Protocol, b.HostPort)] = true
 			}
 		}
 	}
 	out := []wire.PortBinding{}
-	for _, p := range a.Spec.Ports {
+	for _, p := range assigned.Spec.Ports {
 		b := wire.PortBinding{Name: p.PortName(), Port: p.Port, HostPort: p.HostPort, Protocol: p.Proto()}
 		if b.HostPort < 0 {
 			b.HostPort = 0
@@ -217,7 +217,7 @@ func (w *Worker) bind(a *spec.Assignment, keep []wire.PortBinding) ([]wire.PortB
 		used[hostPort(b.Protocol, b.HostPort)] = b.HostPort > 0
 		out = append(out, b)
 	}
-	w.ports[a.ID] = out
+	w.ports[assigned.ID] = out
 	return out, nil
 }
 
@@ -245,74 +245,74 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 }
 
 // launch gives the pod once it runs or has ended, else why it does not, and then it is gone.
-func (w *Worker) launch(ctx context.Context, a core.StartContainer) (h handle, s Sight, err error) {
-	n, _, _ := w.fleet.node(w.node)
-	if n == nil {
-		return h, s, errors.New("its node is not in Kubernetes")
+func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named handle, sight Sight, err error) {
+	node, _, _ := w.fleet.node(w.node)
+	if node == nil {
+		return named, sight, errors.New("its node is not in Kubernetes")
 	}
-	if err := refuse(&a.A); err != nil {
-		return h, s, err
+	if err := refuse(&start.A); err != nil {
+		return named, sight, err
 	}
 	w.mu.Lock()
-	ports := w.ports[a.A.ID]
+	ports := w.ports[start.A.ID]
 	w.mu.Unlock()
-	pod, err := w.fleet.opt.Style.pod(&a.A, a.Attempt, n, w.name, ports)
+	pod, err := w.fleet.opt.Style.pod(&start.A, start.Attempt, node, w.name, ports)
 	if err != nil {
-		return h, s, err
+		return named, sight, err
 	}
-	if len(a.A.Spec.Secrets) > 0 {
+	if len(start.A.Spec.Secrets) > 0 {
 		var have secretObject
-		err := persist(ctx, w.log, "the start of "+string(a.A.ID), func() error {
-			return w.fleet.opt.Client.do(ctx, http.MethodGet, secretPath(w.fleet.opt.Style.Namespace, filesName(a.A.ID, w.name)), nil, nil, &have)
+		err := persist(ctx, w.log, "the start of "+string(start.A.ID), func() error {
+			return w.fleet.opt.Client.do(ctx, http.MethodGet, secretPath(w.fleet.opt.Style.Namespace, filesName(start.A.ID, w.name)), nil, nil, &have)
 		})
 		if err != nil {
-			return h, s, err
+			return named, sight, err
 		}
 		keys := []string{}
 		for k := range have.Data {
 			keys = append(keys, k)
 		}
 		slices.Sort(keys)
-		fillSecrets(pod, &a.A, keys)
+		fillSecrets(pod, &start.A, keys)
 	}
-	if err := w.clear(ctx, a.A.ID, pod.Metadata.Name, false); err != nil {
-		return h, s, err
+	if err := w.clear(ctx, start.A.ID, pod.Metadata.Name, false); err != nil {
+		return named, sight, err
 	}
 	var made *Pod
-	err = persist(ctx, w.log, "the start of "+string(a.A.ID), func() (err error) {
+	err = persist(ctx, w.log, "the start of "+string(start.A.ID), func() (err error) {
 		made, err = w.fleet.opt.Client.createPod(ctx, pod)
 		return err
 	})
 	if err != nil {
-		return h, s, err
+		return named, sight, err
 	}
-	if made.Metadata.Annotations[attemptNote] != strconv.Itoa(a.Attempt) || made.Metadata.Annotations[instanceNote] != string(a.A.ID) {
-		return h, s, fmt.Errorf("a pod %s that is not ours is in the way", clean(made.Metadata.Name, 100))
+	if made.Metadata.Annotations[attemptNote] != strconv.Itoa(start.Attempt) || made.Metadata.Annotations[instanceNote] != string(start.A.ID) {
+		return named, sight, fmt.Errorf("a pod %s that is not ours is in the way", clean(made.Metadata.Name, 100))
 	}
 	w.fleet.note(made)
-	h = handle{made.Metadata.Name, made.Metadata.UID}
+	named = handle{made.Metadata.Name, made.Metadata.UID}
 	why, since := "", time.Now()
-	err = w.fleet.await(ctx, h, true, func(p *Pod, there bool) bool {
+	err = w.fleet.await(ctx, named, true, func(p *Pod, there bool) bool {
 		if p == nil || !there && Look(p, time.Now()).Stage != Ended {
 			why = "its pod was deleted in Kubernetes before it ran"
 			return true
 		}
-		s = Look(p, time.Now())
+		sight = Look(p, time.Now())
 		switch {
-		case s.Stage == Stuck, s.Stage == Unplaced && time.Since(since) > w.fleet.opt.Patience:
-			why = s.Reason
-		case s.Stage < Stuck && w.unwanted(ctx, a.A.ID):
+		case sight.Stage == Stuck, sight.Stage == Unplaced && time.Since(since) > w.fleet.opt.Patience:
+			why = sight.Reason
+		case sight.Stage < Stuck && w.unwanted(ctx, start.A.ID):
 			why = "it is not wanted any more"
 		}
-		return why != "" || s.Stage >= Running
+		return why != "" || sight.Stage >= Running
 	})
 	if err == nil && why != "" {
-		err = errors.Join(w.remove(ctx, h), w.awaitEnd(ctx, h))
+		err = errors.Join(w.remove(ctx, named), w.awaitEnd(ctx, named))
 		if err == nil {
 			err = errors.New(why)
 		}
 	}
-	return h, s, err
+	return named, sight, err
 }
 
 // unwanted reports whether an instance that is being started is to end.
@@ -388,13 +388,13 @@ func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h
 }
 
 // cleanup removes all there is of an instance here.
-func (w *Worker) cleanup(ctx context.Context, a core.Cleanup) {
-	c := core.Cleaned{ID: a.ID}
+func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
+	c := core.Cleaned{ID: asked.ID}
 	tctx, cancel := context.WithTimeout(ctx, cleanTime)
 	defer cancel()
-	err := w.clear(tctx, a.ID, "", true)
+	err := w.clear(tctx, asked.ID, "", true)
 	if err == nil {
-		err = w.fleet.opt.Client.deleteSecret(tctx, w.fleet.opt.Style.Namespace, filesName(a.ID, w.name))
+		err = w.fleet.opt.Client.deleteSecret(tctx, w.fleet.opt.Style.Namespace, filesName(asked.ID, w.name))
 	}
 	if ctx.Err() != nil {
 		return
@@ -403,9 +403,9 @@ func (w *Worker) cleanup(ctx context.Context, a core.Cleanup) {
 		c.Err = err.Error()
 	} else {
 		w.mu.Lock()
-		delete(w.active, a.ID)
-		delete(w.ports, a.ID)
-		delete(w.apps, a.ID)
+		delete(w.active, asked.ID)
+		delete(w.ports, asked.ID)
+		delete(w.apps, asked.ID)
 		w.mu.Unlock()
 	}
 	w.Post(c)
@@ -413,21 +413,21 @@ func (w *Worker) cleanup(ctx context.Context, a core.Cleanup) {
 
 // probe tells the core what Kubernetes' own probes found. They have counted already, so each verdict stands for as many tries as the core
 // counts. Of liveness nothing is told: the kubelet ends the container, and its end is seen.
-func (w *Worker) probe(ctx context.Context, a core.ProbeOn) {
+func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
 	var last [2]bool
 	first := true
-	_ = w.fleet.await(ctx, readHandle(a.Handle), false, func(p *Pod, there bool) bool {
+	_ = w.fleet.await(ctx, readHandle(asked.Handle), false, func(pod *Pod, there bool) bool {
 		if !there {
 			return true
 		}
-		s := Look(p, time.Now())
-		if s.Stage != Running {
-			return s.Stage == Ended
+		sight := Look(pod, time.Now())
+		if sight.Stage != Running {
+			return sight.Stage == Ended
 		}
-		now := [2]bool{s.Started, s.Ready}
+		now := [2]bool{sight.Started, sight.Ready}
 		for i, kind := range []core.ProbeKind{core.Startup, core.Readiness} {
-			spec := core.ProbeOf(&a.A.Spec, kind)
-			if !slices.Contains(a.Kinds, kind) || spec == nil || !first && now[i] == last[i] {
+			spec := core.ProbeOf(&asked.A.Spec, kind)
+			if !slices.Contains(asked.Kinds, kind) || spec == nil || !first && now[i] == last[i] {
 				continue
 			}
 			tries := max(spec.Successes, 1)
@@ -438,7 +438,7 @@ func (w *Worker) probe(ctx context.Context, a core.ProbeOn) {
 				tries = max(spec.Failures, 1)
 			}
 			for range tries {
-				w.Post(core.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: now[i], Text: s.Reason})
+				w.Post(core.Probed{ID: asked.A.ID, Attempt: asked.Attempt, Kind: kind, OK: now[i], Text: sight.Reason})
 			}
 		}
 		first, last = false, now
@@ -447,16 +447,16 @@ func (w *Worker) probe(ctx context.Context, a core.ProbeOn) {
 }
 
 // direct gives the endpoints of a service to the instances of its application.
-func (w *Worker) direct(ctx context.Context, a core.Endpoints, run func(func())) {
+func (w *Worker) direct(ctx context.Context, told core.Endpoints, run func(func())) {
 	w.mu.Lock()
-	if a.Gone {
-		delete(w.endpoints, a.Service)
+	if told.Gone {
+		delete(w.endpoints, told.Service)
 	} else {
-		w.endpoints[a.Service] = a.List
+		w.endpoints[told.Service] = told.List
 	}
 	var ids []skerry.InstanceID
 	for id, app := range w.apps {
-		if app == a.Service.App {
+		if app == told.Service.App {
 			ids = append(ids, id)
 		}
 	}
@@ -465,7 +465,7 @@ func (w *Worker) direct(ctx context.Context, a core.Endpoints, run func(func()))
 		run(func() {
 			path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
 			err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
-				return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(a.Service.App)}})
+				return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(told.Service.App)}})
 			})
 			if err != nil && status(err) != http.StatusNotFound && ctx.Err() == nil {
 				w.log.Warn("write endpoints", "instance", string(id), "err", err)

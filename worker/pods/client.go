@@ -40,19 +40,19 @@ const requestTime = 30 * time.Second
 const answerMax = 64 << 20
 
 // Connect reads how to reach the API server. Nothing is asked of it yet.
-func Connect(c Connection) (*Client, string, error) {
+func Connect(to Connection) (*Client, string, error) {
 	var config *rest.Config
 	namespace := ""
 	inside, err := rest.InClusterConfig()
-	if c.Kubeconfig == "" && os.Getenv("KUBECONFIG") == "" && err == nil {
+	if to.Kubeconfig == "" && os.Getenv("KUBECONFIG") == "" && err == nil {
 		config = inside
 		if b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
 			namespace = strings.TrimSpace(string(b))
 		}
 	} else {
 		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = c.Kubeconfig
-		load := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
+		rules.ExplicitPath = to.Kubeconfig
+		load := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: to.Context})
 		if config, err = load.ClientConfig(); err != nil {
 			return nil, "", fmt.Errorf("kubeconfig: %w", err)
 		}

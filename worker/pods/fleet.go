@@ -178,16 +178,16 @@ func (f *Fleet) setPod(key string, p *Pod, gone bool) {
 	f.setPodLocked(key, p, gone)
 }
 
-func (f *Fleet) setPodLocked(key string, p *Pod, gone bool) {
-	if f.mine(p) {
+func (f *Fleet) setPodLocked(key string, pod *Pod, gone bool) {
+	if f.mine(pod) {
 		if gone {
 			delete(f.own, key)
 			if len(f.gone) >= goneMost {
 				clear(f.gone)
 			}
-			f.gone[key] = p
+			f.gone[key] = pod
 		} else {
-			f.own[key] = p
+			f.own[key] = pod
 		}
 		for c := range f.waiting[key] {
 			select {
@@ -197,7 +197,7 @@ func (f *Fleet) setPodLocked(key string, p *Pod, gone bool) {
 		}
 		return
 	}
-	n := needOf(p)
+	n := needOf(pod)
 	if n.node == "" {
 		return
 	}
@@ -284,37 +284,37 @@ func (f *Fleet) subscribe(name string) (changed chan struct{}, end func()) {
 
 // find gives a pod as it is, or as it last was if it is gone; nil: nothing was ever seen of it. What the mirror does not have is asked for,
 // because a list may be older than the pod: a pod counts as gone when the API server says so.
-func (f *Fleet) find(ctx context.Context, h handle) (p *Pod, there bool, err error) {
+func (f *Fleet) find(ctx context.Context, named handle) (pod *Pod, there bool, err error) {
 	f.mu.Lock()
-	key := f.key(h.Pod)
-	p, last := f.own[key], f.gone[key]
+	key := f.key(named.Pod)
+	pod, last := f.own[key], f.gone[key]
 	f.mu.Unlock()
-	if p != nil && (h.UID == "" || p.Metadata.UID == h.UID) {
-		return p, true, nil
+	if pod != nil && (named.UID == "" || pod.Metadata.UID == named.UID) {
+		return pod, true, nil
 	}
-	p = &Pod{}
-	err = f.opt.Client.do(ctx, http.MethodGet, podPath(f.opt.Style.Namespace, h.Pod), nil, nil, p)
+	pod = &Pod{}
+	err = f.opt.Client.do(ctx, http.MethodGet, podPath(f.opt.Style.Namespace, named.Pod), nil, nil, pod)
 	switch {
-	case err == nil && f.mine(p) && (h.UID == "" || p.Metadata.UID == h.UID):
-		f.note(p)
-		return p, true, nil
+	case err == nil && f.mine(pod) && (named.UID == "" || pod.Metadata.UID == named.UID):
+		f.note(pod)
+		return pod, true, nil
 	case err != nil && status(err) != http.StatusNotFound:
 		return nil, false, err
 	}
-	if last != nil && h.UID != "" && last.Metadata.UID != h.UID {
+	if last != nil && named.UID != "" && last.Metadata.UID != named.UID {
 		last = nil
 	}
 	return last, false, nil
 }
 
 // await waits until a pod is as wanted, or gone. It asks fit again at each change, and every second if often.
-func (f *Fleet) await(ctx context.Context, h handle, often bool, fit func(p *Pod, there bool) bool) error {
-	changed, end := f.subscribe(h.Pod)
+func (f *Fleet) await(ctx context.Context, named handle, often bool, fit func(p *Pod, there bool) bool) error {
+	changed, end := f.subscribe(named.Pod)
 	defer end()
 	var wait time.Duration
 	for {
-		p, there, err := f.find(ctx, h)
-		if err == nil && (fit(p, there) || !there) {
+		pod, there, err := f.find(ctx, named)
+		if err == nil && (fit(pod, there) || !there) {
 			return nil
 		}
 		if ctx.Err() != nil {

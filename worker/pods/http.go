@@ -167,11 +167,11 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 		return err
 	}
 	var tries []string
-	n, _, _ := w.fleet.node(w.node)
+	node, _, _ := w.fleet.node(w.node)
 	w.mu.Lock()
 	for _, b := range w.ports[id] {
-		if b.Port == port && b.HostPort > 0 && n != nil && address(n) != "" {
-			tries = append(tries, net.JoinHostPort(address(n), strconv.Itoa(b.HostPort)))
+		if b.Port == port && b.HostPort > 0 && node != nil && address(node) != "" {
+			tries = append(tries, net.JoinHostPort(address(node), strconv.Itoa(b.HostPort)))
 		}
 	}
 	w.mu.Unlock()

@@ -42,15 +42,15 @@ var stuck = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "I
 	"SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 
 // Look tells what a pod's status means. The status is whatever the API server holds: every value of it may be missing, or nonsense.
-func Look(p *Pod, now time.Time) Sight {
-	status := container(p)
+func Look(pod *Pod, now time.Time) Sight {
+	status := container(pod)
 	if status != nil && status.State.Terminated != nil {
-		return Sight{Stage: Ended, Exit: exitOf(p, status, now)}
+		return Sight{Stage: Ended, Exit: exitOf(pod, status, now)}
 	}
-	switch p.Status.Phase {
+	switch pod.Status.Phase {
 	case "Failed":
-		e := wire.Exit{Code: lostCode, At: now, Message: why(cmp.Or(p.Status.Reason, "Failed"), p.Status.Message)}
-		e.StorageExceeded = p.Status.Reason == "Evicted" && strings.Contains(p.Status.Message, "ephemeral")
+		e := wire.Exit{Code: lostCode, At: now, Message: why(cmp.Or(pod.Status.Reason, "Failed"), pod.Status.Message)}
+		e.StorageExceeded = pod.Status.Reason == "Evicted" && strings.Contains(pod.Status.Message, "ephemeral")
 		return Sight{Stage: Ended, Exit: e}
 	case "Succeeded":
 		return Sight{Stage: Ended, Exit: wire.Exit{At: now}}
@@ -66,8 +66,8 @@ func Look(p *Pod, now time.Time) Sight {
 	case status != nil && status.State.Waiting != nil && slices.Contains(stuck, status.State.Waiting.Reason):
 		return Sight{Stage: Stuck, Reason: why(status.State.Waiting.Reason, status.State.Waiting.Message)}
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == "PodScheduled" && c.Status == "False" && p.Spec.NodeName == "" {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" && pod.Spec.NodeName == "" {
 			return Sight{Stage: Unplaced, Reason: why(cmp.Or(c.Reason, "Unschedulable"), c.Message)}
 		}
 	}
@@ -91,31 +91,31 @@ func container(p *Pod) *ContainerStatus {
 	return nil
 }
 
-func exitOf(p *Pod, status *ContainerStatus, now time.Time) wire.Exit {
-	t := status.State.Terminated
-	e := wire.Exit{Code: t.ExitCode, At: sane(t.FinishedAt.Time, now), OOMKilled: t.Reason == "OOMKilled"}
-	if e.Code < 0 || e.Code > 255 {
-		e.Code = lostCode
+func exitOf(pod *Pod, status *ContainerStatus, now time.Time) wire.Exit {
+	ended := status.State.Terminated
+	exit := wire.Exit{Code: ended.ExitCode, At: sane(ended.FinishedAt.Time, now), OOMKilled: ended.Reason == "OOMKilled"}
+	if exit.Code < 0 || exit.Code > 255 {
+		exit.Code = lostCode
 	}
-	signal := t.Signal
-	if signal == 0 && e.Code > 128 {
-		signal = e.Code - 128
+	signal := ended.Signal
+	if signal == 0 && exit.Code > 128 {
+		signal = exit.Code - 128
 	}
-	e.Signal = signals[signal]
-	switch t.Reason {
+	exit.Signal = signals[signal]
+	switch ended.Reason {
 	case "ContainerCannotRun", "StartError":
-		e.Code, e.Signal, e.Message = notStarted, "", why(t.Reason, t.Message)
+		exit.Code, exit.Signal, exit.Message = notStarted, "", why(ended.Reason, ended.Message)
 	case "ContainerStatusUnknown", "DeadlineExceeded":
-		e.Code, e.Signal, e.Message = lostCode, "", why(t.Reason, t.Message)
+		exit.Code, exit.Signal, exit.Message = lostCode, "", why(ended.Reason, ended.Message)
 	}
-	if p.Status.Reason == "Evicted" {
-		e.Message = why("Evicted", p.Status.Message)
-		e.StorageExceeded = strings.Contains(p.Status.Message, "ephemeral")
-		if e.Code == 0 {
-			e.Code = lostCode
+	if pod.Status.Reason == "Evicted" {
+		exit.Message = why("Evicted", pod.Status.Message)
+		exit.StorageExceeded = strings.Contains(pod.Status.Message, "ephemeral")
+		if exit.Code == 0 {
+			exit.Code = lostCode
 		}
 	}
-	return e
+	return exit
 }
 
 // notStarted is the exit status of what was never executed, as for a command that a shell does not find.

@@ -191,48 +191,48 @@ func (m *mirror[T]) watch(ctx context.Context, version string) (string, error) {
 	limited := &io.LimitedReader{R: body, N: answerMax}
 	events := json.NewDecoder(limited)
 	for {
-		var e struct {
+		var exit struct {
 			Type   string          `json:"type"`
 			Object json.RawMessage `json:"object"`
 		}
 		limited.N = answerMax
-		if err := events.Decode(&e); err != nil {
+		if err := events.Decode(&exit); err != nil {
 			if ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return version, fmt.Errorf("watch %s: %w", m.path, err)
 			}
 			return version, nil // that is how a watch ends
 		}
-		if e.Type == "ERROR" {
+		if exit.Type == "ERROR" {
 			var said struct {
 				Code int `json:"code"`
 			}
-			_ = json.Unmarshal(e.Object, &said)
+			_ = json.Unmarshal(exit.Object, &said)
 			if said.Code == http.StatusGone {
 				return version, errExpired
 			}
-			return version, refusal(said.Code, "", e.Object)
+			return version, refusal(said.Code, "", exit.Object)
 		}
-		o := m.read(e.Object)
-		if e.Type == "BOOKMARK" {
+		object := m.read(exit.Object)
+		if exit.Type == "BOOKMARK" {
 			var mark struct {
 				Metadata Meta `json:"metadata"`
 			}
-			if json.Unmarshal(e.Object, &mark) == nil && mark.Metadata.ResourceVersion != "" {
+			if json.Unmarshal(exit.Object, &mark) == nil && mark.Metadata.ResourceVersion != "" {
 				version = mark.Metadata.ResourceVersion
 			}
 			continue
 		}
-		if o == nil {
+		if object == nil {
 			continue
 		}
-		if v := m.meta(o).ResourceVersion; v != "" {
+		if v := m.meta(object).ResourceVersion; v != "" {
 			version = v
 		}
-		switch e.Type {
+		switch exit.Type {
 		case "ADDED", "MODIFIED":
-			m.set(m.key(o), o, false)
+			m.set(m.key(object), object, false)
 		case "DELETED":
-			m.set(m.key(o), o, true)
+			m.set(m.key(object), object, true)
 		}
 	}
 }

@@ -34,21 +34,21 @@ type need struct {
 }
 
 // needOf adds up what a pod takes: the greater one of its containers together and of each init container, as Kubernetes counts.
-func needOf(p *Pod) need {
-	out := need{node: p.Spec.NodeName}
-	if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
+func needOf(pod *Pod) need {
+	out := need{node: pod.Spec.NodeName}
+	if pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
 		return out // it takes nothing any more
 	}
 	sum := func(into *spec.Resources, r spec.Resources) {
 		into.CPU, into.Memory, into.Storage, into.GPUs = plus(into.CPU, r.CPU), plus(into.Memory, r.Memory), plus(into.Storage, r.Storage),
 			plus(into.GPUs, r.GPUs)
 	}
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
 		sum(&out.resources, amounts(c.Resources.Requests))
 		for _, port := range c.Ports {
 			host := port.HostPort
-			if p.Spec.HostNetwork {
+			if pod.Spec.HostNetwork {
 				host = port.ContainerPort
 			}
 			if host > 0 && host < 1<<16 {
@@ -56,13 +56,13 @@ func needOf(p *Pod) need {
 			}
 		}
 	}
-	for i := range p.Spec.InitContainers {
-		r := amounts(p.Spec.InitContainers[i].Resources.Requests)
+	for i := range pod.Spec.InitContainers {
+		r := amounts(pod.Spec.InitContainers[i].Resources.Requests)
 		into := &out.resources
 		into.CPU, into.Memory, into.Storage, into.GPUs = max(into.CPU, r.CPU), max(into.Memory, r.Memory), max(into.Storage, r.Storage),
 			max(into.GPUs, r.GPUs)
 	}
-	sum(&out.resources, amounts(p.Spec.Overhead))
+	sum(&out.resources, amounts(pod.Spec.Overhead))
 	return out
 }
 
@@ -108,34 +108,34 @@ func quantity(value text, milli bool) int64 {
 }
 
 // facts describes a node to its site: what is allocatable there, less what the pods of others take.
-func facts(n *Node, others []need, version string) wire.WorkerFacts {
-	f := wire.WorkerFacts{Foreign: Foreign, OS: n.Status.NodeInfo.OperatingSystem, Kernel: clean(n.Status.NodeInfo.KernelVersion, 100),
-		Version: version, Address: address(n), Labels: labels(n), Area: area(n), Levels: true, Features: features()}
-	if f.Arch = n.Status.NodeInfo.Architecture; f.Arch == "" {
-		f.Arch = n.Metadata.Labels[archLabel]
+func facts(node *Node, others []need, version string) wire.WorkerFacts {
+	told := wire.WorkerFacts{External: External, OS: node.Status.NodeInfo.OperatingSystem, Kernel: clean(node.Status.NodeInfo.KernelVersion, 100),
+		Version: version, Address: address(node), Labels: labels(node), Area: area(node), Levels: true, Features: features()}
+	if told.Arch = node.Status.NodeInfo.Architecture; told.Arch == "" {
+		told.Arch = node.Metadata.Labels[archLabel]
 	}
 	given := map[string]text{}
-	for k, v := range n.Status.Allocatable {
+	for k, v := range node.Status.Allocatable {
 		given[k] = text(v)
 	}
-	f.Capacity = amounts(given)
+	told.Capacity = amounts(given)
 	for i := range others {
 		r := &others[i].resources
-		f.Capacity.CPU, f.Capacity.Memory = max(0, f.Capacity.CPU-r.CPU), max(0, f.Capacity.Memory-r.Memory)
-		f.Capacity.Storage, f.Capacity.GPUs = max(0, f.Capacity.Storage-r.Storage), max(0, f.Capacity.GPUs-r.GPUs)
+		told.Capacity.CPU, told.Capacity.Memory = max(0, told.Capacity.CPU-r.CPU), max(0, told.Capacity.Memory-r.Memory)
+		told.Capacity.Storage, told.Capacity.GPUs = max(0, told.Capacity.Storage-r.Storage), max(0, told.Capacity.GPUs-r.GPUs)
 	}
-	for _, t := range n.Spec.Taints {
+	for _, t := range node.Spec.Taints {
 		if keepsAway(t) {
-			f.Taints = append(f.Taints, taintText(t))
+			told.Taints = append(told.Taints, taintText(t))
 		}
 	}
-	f.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities(),
-		Version: clean(n.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
-	return f
+	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities(),
+		Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
+	return told
 }
 
-// Foreign is the kind of agent that this one calls itself.
-const Foreign = "kubernetes"
+// External is the kind of agent that this one calls itself.
+const External = "kubernetes"
 
 // abilities are what is offered beyond a process, in the words of docs/EXTERNAL-AGENTS.md.
 func abilities() []string {

@@ -37,53 +37,53 @@ const (
 
 // refuse says what of an assignment cannot be done by a pod; nil: nothing. The site places no such service here as far as abilities and
 // features of the worker show it; a site of before may.
-func refuse(a *spec.Assignment) error {
-	s := &a.Spec
+func refuse(assigned *spec.Assignment) error {
+	service := &assigned.Spec
 	no := func(what, why string) error { return &Unsupported{what, why} }
-	_, stops := s.OnDisconnect.StopAfter()
-	rt := a.Runtime
-	if rt == "" && slices.Contains(s.Runtimes(), spec.RuntimeOCI) {
+	_, stops := service.OnDisconnect.StopAfter()
+	rt := assigned.Runtime
+	if rt == "" && slices.Contains(service.Runtimes(), spec.RuntimeOCI) {
 		rt = spec.RuntimeOCI
 	}
 	switch {
 	case rt != spec.RuntimeOCI:
-		return no("runtime "+a.Runtime, "pods run containers (runtime oci)")
-	case s.Image == "":
+		return no("runtime "+assigned.Runtime, "pods run containers (runtime oci)")
+	case service.Image == "":
 		return no("image", "a pod needs one")
-	case len(s.Init) > 0:
+	case len(service.Init) > 0:
 		return no("init", "each start of a container would be a pod of its own")
-	case len(s.Sidecars) > 0:
+	case len(service.Sidecars) > 0:
 		return no("sidecars", "each start of a container would be a pod of its own")
-	case len(s.Devices) > 0, len(a.Devices) > 0:
+	case len(service.Devices) > 0, len(assigned.Devices) > 0:
 		return no("devices", "Kubernetes gives devices by its own plugins")
-	case s.LimitsIO():
+	case service.LimitsIO():
 		return no("resources.io", "Kubernetes has no limits of reading and writing")
 	case stops:
 		return no("onDisconnect stopAfter", "nothing ends a pod for sure while this agent is away")
-	case len(a.Signers) > 0:
+	case len(assigned.Signers) > 0:
 		return no("signatures", "the node's kubelet pulls the image, and does not check who signed it")
-	case a.Egress != nil:
+	case assigned.Egress != nil:
 		return no("egress", "a network policy would be Kubernetes' to enforce")
-	case s.Resources.ExclusiveCPUs > 0, s.Resources.HugePages != spec.HugePages{}, s.Resources.TPUs > 0,
-		s.Resources.BandwidthIn > 0, s.Resources.BandwidthOut > 0:
+	case service.Resources.ExclusiveCPUs > 0, service.Resources.HugePages != spec.HugePages{}, service.Resources.TPUs > 0,
+		service.Resources.BandwidthIn > 0, service.Resources.BandwidthOut > 0:
 		return no("resources", "of resources, cpu, memory, storage and gpus are given to pods")
-	case len(spec.ServicePortsOf(s)) > 0:
+	case len(spec.ServicePortsOf(service)) > 0:
 		return no("servicePort", "the pod's network is Kubernetes'")
 	}
-	if f := spec.LackedFeature(s, features()); f != "" && f != spec.FeatureAliases {
+	if f := spec.LackedFeature(service, features()); f != "" && f != spec.FeatureAliases {
 		return no(f, "pods are not given it")
 	}
-	for _, v := range s.Volumes {
+	for _, v := range service.Volumes {
 		if v.Empty == nil {
 			return no("volume "+v.Name, "only empty volumes are offered")
 		}
 	}
-	switch strings.TrimPrefix(strings.ToUpper(s.StopSignal), "SIG") {
+	switch strings.TrimPrefix(strings.ToUpper(service.StopSignal), "SIG") {
 	case "", "TERM", "15":
 	default:
-		return no("stopSignal "+s.StopSignal, "Kubernetes sends the image's, or SIGTERM")
+		return no("stopSignal "+service.StopSignal, "Kubernetes sends the image's, or SIGTERM")
 	}
-	if _, err := usersOf(s.User); err != nil {
+	if _, err := usersOf(service.User); err != nil {
 		return err
 	}
 	return nil
@@ -169,47 +169,47 @@ func (st *Style) metadata(name, worker string, a *spec.Assignment) Meta {
 }
 
 // pod describes the pod of an attempt to run an instance on a node.
-func (st *Style) pod(a *spec.Assignment, attempt int, node *Node, worker string, ports []wire.PortBinding) (*Pod, error) {
-	s := &a.Spec
-	p := &Pod{APIVersion: "v1", Kind: "Pod", Metadata: st.metadata(podName(a, worker, attempt), worker, a)}
-	fence := fmt.Sprintf("%d.%d.%d", a.Fence.RootEpoch, a.Fence.ClusterTerm, a.Fence.Sequence)
-	maps.Copy(p.Metadata.Annotations, map[string]string{fenceNote: fence, attemptNote: strconv.Itoa(attempt),
-		restartNote: strconv.FormatUint(a.Restart, 10)})
+func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker string, ports []wire.PortBinding) (*Pod, error) {
+	service := &assigned.Spec
+	made := &Pod{APIVersion: "v1", Kind: "Pod", Metadata: st.metadata(podName(assigned, worker, attempt), worker, assigned)}
+	fence := fmt.Sprintf("%d.%d.%d", assigned.Fence.RootEpoch, assigned.Fence.ClusterTerm, assigned.Fence.Sequence)
+	maps.Copy(made.Metadata.Annotations, map[string]string{fenceNote: fence, attemptNote: strconv.Itoa(attempt),
+		restartNote: strconv.FormatUint(assigned.Restart, 10)})
 	no := false
 	grace := int64(10)
-	if s.TerminationGrace != nil {
-		grace = int64((time.Duration(*s.TerminationGrace) + time.Second - 1) / time.Second)
+	if service.TerminationGrace != nil {
+		grace = int64((time.Duration(*service.TerminationGrace) + time.Second - 1) / time.Second)
 	}
-	p.Spec = PodSpec{RestartPolicy: "Never", Grace: &grace, AutomountToken: &no, ServiceLinks: &no, PriorityClassName: st.Priority,
-		Tolerations: tolerated(node, s.Placement.Tolerations),
+	made.Spec = PodSpec{RestartPolicy: "Never", Grace: &grace, AutomountToken: &no, ServiceLinks: &no, PriorityClassName: st.Priority,
+		Tolerations: tolerated(node, service.Placement.Tolerations),
 		Affinity: &affinity{nodeAffinity{nodeSelector{[]nodeTerm{{[]requirement{
 			{Key: "metadata.name", Operator: "In", Values: []string{node.Metadata.Name}}}}}}}}}
 	if st.PullSecret != "" {
-		p.Spec.ImagePullSecrets = []nameRef{{st.PullSecret}}
+		made.Spec.ImagePullSecrets = []nameRef{{st.PullSecret}}
 	}
-	for _, h := range s.ExtraHosts {
-		p.Spec.HostAliases = append(p.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
+	for _, h := range service.ExtraHosts {
+		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
 	}
-	c := PodContainer{Name: mainContainer, WorkingDir: s.WorkingDir, TTY: s.TTY, Stdin: s.TTY, PullPolicy: "IfNotPresent"}
+	c := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY, PullPolicy: "IfNotPresent"}
 	var err error
-	if c.Image, err = st.image(a); err != nil {
+	if c.Image, err = st.image(assigned); err != nil {
 		return nil, err
 	}
-	if err := variables(&c, a, node, worker); err != nil {
+	if err := variables(&c, assigned, node, worker); err != nil {
 		return nil, err
 	}
-	if c.Security, err = security(a); err != nil {
+	if c.Security, err = security(assigned); err != nil {
 		return nil, err
 	}
-	c.Resources = resources(a)
+	c.Resources = resources(assigned)
 	for i, b := range ports {
 		c.Ports = append(c.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
 			Protocol: strings.ToUpper(b.Protocol)})
 	}
-	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(s.Probes.Startup), probe(s.Probes.Readiness), probe(s.Probes.Liveness)
-	mounts(p, &c, a, worker)
-	p.Spec.Containers = []PodContainer{c}
-	return p, nil
+	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness), probe(service.Probes.Liveness)
+	mounts(made, &c, assigned, worker)
+	made.Spec.Containers = []PodContainer{c}
+	return made, nil
 }
 
 // image gives the image, by the digest that the site has settled on.
@@ -255,20 +255,20 @@ func resources(a *spec.Assignment) podResources {
 
 // security holds the container to the level of its organisation. The site has looked at the manifest; what it leaves to the worker is what
 // a container has without asking.
-func security(a *spec.Assignment) (*podSecurity, error) {
-	s := a.Spec.Security
-	users, err := usersOf(a.Spec.User)
+func security(assigned *spec.Assignment) (*podSecurity, error) {
+	service := assigned.Spec.Security
+	users, err := usersOf(assigned.Spec.User)
 	if err != nil {
 		return nil, err
 	}
-	escalate := s.NewPrivs || s.Privileged
-	out := &podSecurity{Privileged: s.Privileged, ReadOnlyRoot: s.ReadOnlyRoot, RunAsUser: users[0], RunAsGroup: users[1],
+	escalate := service.NewPrivs || service.Privileged
+	out := &podSecurity{Privileged: service.Privileged, ReadOnlyRoot: service.ReadOnlyRoot, RunAsUser: users[0], RunAsGroup: users[1],
 		AllowEscalation: &escalate}
-	for _, name := range s.AddCaps {
+	for _, name := range service.AddCaps {
 		out.addCap(name)
 	}
-	restricted := !s.Privileged && a.Level != "" && a.Level != spec.LevelPrivileged && a.Level != spec.LevelBaseline
-	for _, name := range s.DropCaps {
+	restricted := !service.Privileged && assigned.Level != "" && assigned.Level != spec.LevelPrivileged && assigned.Level != spec.LevelBaseline
+	for _, name := range service.DropCaps {
 		out.drop(spec.CapName(name))
 	}
 	if restricted {
@@ -277,9 +277,9 @@ func security(a *spec.Assignment) (*podSecurity, error) {
 		}
 		out.Capabilities.Drop = []string{"ALL"}
 	}
-	if s.Seccomp == "unconfined" {
+	if service.Seccomp == "unconfined" {
 		out.Seccomp = &seccomp{"Unconfined"}
-	} else if !s.Privileged {
+	} else if !service.Privileged {
 		out.Seccomp = &seccomp{"RuntimeDefault"}
 	}
 	for _, capability := range capsOf(out) {
@@ -313,26 +313,26 @@ func (s *podSecurity) drop(name string) {
 }
 
 // probe is a probe of Kubernetes, which the node's kubelet tries.
-func probe(p *spec.Probe) map[string]any {
-	if p == nil {
+func probe(pod *spec.Probe) map[string]any {
+	if pod == nil {
 		return nil
 	}
 	seconds := func(d spec.Duration, least int64) int64 {
 		return max(least, int64((time.Duration(d)+time.Second-1)/time.Second))
 	}
-	out := map[string]any{"initialDelaySeconds": seconds(p.InitialDelay, 0), "periodSeconds": seconds(p.Interval, 1),
-		"timeoutSeconds": seconds(p.Timeout, 1), "failureThreshold": max(p.Failures, 1), "successThreshold": max(p.Successes, 1)}
+	out := map[string]any{"initialDelaySeconds": seconds(pod.InitialDelay, 0), "periodSeconds": seconds(pod.Interval, 1),
+		"timeoutSeconds": seconds(pod.Timeout, 1), "failureThreshold": max(pod.Failures, 1), "successThreshold": max(pod.Successes, 1)}
 	switch {
-	case p.HTTP != nil:
+	case pod.HTTP != nil:
 		headers := []map[string]string{}
-		for _, k := range slices.Sorted(maps.Keys(p.HTTP.Headers)) {
-			headers = append(headers, map[string]string{"name": k, "value": p.HTTP.Headers[k]})
+		for _, k := range slices.Sorted(maps.Keys(pod.HTTP.Headers)) {
+			headers = append(headers, map[string]string{"name": k, "value": pod.HTTP.Headers[k]})
 		}
-		out["httpGet"] = map[string]any{"path": p.HTTP.Path, "port": p.HTTP.Port, "httpHeaders": headers}
-	case p.TCP != nil:
-		out["tcpSocket"] = map[string]any{"port": p.TCP.Port}
-	case p.Exec != nil:
-		out["exec"] = map[string]any{"command": p.Exec.Command}
+		out["httpGet"] = map[string]any{"path": pod.HTTP.Path, "port": pod.HTTP.Port, "httpHeaders": headers}
+	case pod.TCP != nil:
+		out["tcpSocket"] = map[string]any{"port": pod.TCP.Port}
+	case pod.Exec != nil:
+		out["exec"] = map[string]any{"command": pod.Exec.Command}
 	}
 	return out
 }
@@ -345,9 +345,9 @@ const (
 )
 
 // mounts adds volumes and files.
-func mounts(p *Pod, c *PodContainer, a *spec.Assignment, worker string) {
-	s := &a.Spec
-	for _, v := range s.Volumes {
+func mounts(pod *Pod, container *PodContainer, assigned *spec.Assignment, worker string) {
+	service := &assigned.Spec
+	for _, v := range service.Volumes {
 		e := &emptyDir{}
 		if v.Empty.Memory {
 			e.Medium = "Memory"
@@ -355,30 +355,30 @@ func mounts(p *Pod, c *PodContainer, a *spec.Assignment, worker string) {
 		if v.Empty.Size > 0 {
 			e.SizeLimit = strconv.FormatInt(int64(v.Empty.Size), 10)
 		}
-		p.Spec.Volumes = append(p.Spec.Volumes, volume{Name: "v-" + v.Name, EmptyDir: e})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "v-" + v.Name, EmptyDir: e})
 	}
-	for _, m := range s.Mounts {
-		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath, ReadOnly: m.ReadOnly})
+	for _, m := range service.Mounts {
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath, ReadOnly: m.ReadOnly})
 	}
-	files := filesName(a.ID, worker)
+	files := filesName(assigned.ID, worker)
 	from := &secretVolume{SecretName: files, Items: []keyPath{{Key: endpoints, Path: endpoints, Mode: 0o444}}}
-	p.Spec.Volumes = append(p.Spec.Volumes, volume{Name: filesVolume, Secret: from})
-	c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: filesVolume, MountPath: endpointsAt, ReadOnly: true})
-	for i, f := range s.Config {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: filesVolume, Secret: from})
+	container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: filesVolume, MountPath: endpointsAt, ReadOnly: true})
+	for i, f := range service.Config {
 		mode, err := strconv.ParseUint(f.Mode, 8, 9)
 		if err != nil {
 			mode = 0o444
 		}
 		name := fmt.Sprintf("c-%d", i)
-		p.Spec.Volumes = append(p.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files,
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files,
 			Items: []keyPath{{Key: configKey(i), Path: path.Base(f.Path), Mode: int(mode)}}}})
-		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: name, MountPath: f.Path, SubPath: path.Base(f.Path), ReadOnly: true})
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: f.Path, SubPath: path.Base(f.Path), ReadOnly: true})
 	}
-	for i := range s.Secrets {
+	for i := range service.Secrets {
 		// The items are those that the secret had when it was fetched: all whose keys begin so. They are filled in by the caller.
 		name := fmt.Sprintf("s-%d", i)
-		p.Spec.Volumes = append(p.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files}})
-		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: name, MountPath: s.Secrets[i].Path, ReadOnly: true})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files}})
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: service.Secrets[i].Path, ReadOnly: true})
 	}
 }
 

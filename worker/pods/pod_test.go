@@ -119,8 +119,8 @@ func TestFacts(t *testing.T) {
 	if got.Capacity.CPU != 3000 || got.Capacity.Memory != 7*skerry.GiB || got.Capacity.Storage != 10_000_000_000 {
 		t.Errorf("capacity = %+v, want 3 CPUs, 7Gi, 10G", got.Capacity)
 	}
-	if got.Area != "eu-1a" || got.Arch != "arm64" || got.Address != "10.0.0.7" || len(got.Taints) != 1 || got.Taints[0] != "edge=yes" || got.Foreign != Foreign {
-		t.Errorf("facts = %+v, want area eu-1a, arm64, 10.0.0.7, taint edge=yes, foreign", got)
+	if got.Area != "eu-1a" || got.Arch != "arm64" || got.Address != "10.0.0.7" || len(got.Taints) != 1 || got.Taints[0] != "edge=yes" || got.External != External {
+		t.Errorf("facts = %+v, want area eu-1a, arm64, 10.0.0.7, taint edge=yes, external", got)
 	}
 	if ports := needOf(&other).ports; len(ports) != 1 || ports[0] != "tcp/10250" {
 		t.Errorf("ports of a pod in the host's network = %v, want tcp/10250", ports)

@@ -90,19 +90,19 @@ func (w *Worker) nudge() {
 }
 
 func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	c := core.New(core.Options{Name: w.name, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
-	writes, err := tier.LoadCore(ctx, w.place.Store, tier.Program{Version: w.fleet.opt.Version, Records: core.Records()}, w.journal, c.Load)
+	loaded := core.New(core.Options{Name: w.name, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
+	writes, err := tier.LoadCore(ctx, w.place.Store, tier.Program{Version: w.fleet.opt.Version, Records: core.Records()}, w.journal, loaded.Load)
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
-	first := c.Start(time.Now())
+	first := loaded.Start(time.Now())
 	first.Writes = append(first.Writes, writes...)
 	if w.place.Repaired != "" {
-		core.Warn(c, time.Now(), wire.EventStoreRepaired, w.place.Repaired, &first)
+		core.Warn(loaded, time.Now(), wire.EventStoreRepaired, w.place.Repaired, &first)
 		w.place.Repaired = ""
 	}
 	w.mu.Lock()
-	for v := range core.All(c) {
+	for v := range core.All(loaded) {
 		a := v.Assignment()
 		w.apps[a.ID] = a.Service.App
 		if !v.Halted() {
@@ -112,7 +112,7 @@ func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	w.mu.Unlock()
 	work := tier.NewWork(ctx)
 	w.work.Store(work) // before the loop acts
-	return c, first, nil
+	return loaded, first, nil
 }
 
 // serve takes up the pods that are there, then keeps the link to the cluster while the node is in touch with Kubernetes.
@@ -121,6 +121,7 @@ func (w *Worker) serve(ctx context.Context, l *loop.Loop) error {
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
 	l.Post(core.Reattach{Tasks: w.tasks()})
+	w.dropUnknown(work)
 	l.Post(core.IngressOffered{})
 	work.Go(func() { w.follow(work.Ctx, l) })
 	for {
@@ -139,7 +140,7 @@ func (w *Worker) serve(ctx context.Context, l *loop.Loop) error {
 }
 
 // link keeps the link to the cluster until ctx ends, or the node is out of touch.
-func (w *Worker) link(ctx context.Context, l *loop.Loop) error {
+func (w *Worker) link(ctx context.Context, running *loop.Loop) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.mu.Lock()
@@ -157,9 +158,9 @@ func (w *Worker) link(ctx context.Context, l *loop.Loop) error {
 			sets, _ := tier.View(ctx, w.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
-		Up:    func(m *wire.Welcome) { l.Post(core.ParentUp{Welcome: m}) },
-		Frame: func(m wire.Message) { l.Post(core.ParentFrame{Msg: m}) },
-		Down:  func(heard time.Duration) { l.Post(core.ParentDown{Heard: time.Now().Add(-heard)}) },
+		Up:    func(m *wire.Welcome) { running.Post(core.ParentUp{Welcome: m}) },
+		Frame: func(m wire.Message) { running.Post(core.ParentFrame{Msg: m}) },
+		Down:  func(heard time.Duration) { running.Post(core.ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(w.ServeHTTP),
 		Held:  func() time.Duration { return w.Role.Held("") },
 	})
@@ -171,7 +172,7 @@ func (w *Worker) link(ctx context.Context, l *loop.Loop) error {
 }
 
 // follow tells the core what its node is, and whether it takes new work, until ctx ends.
-func (w *Worker) follow(ctx context.Context, l *loop.Loop) {
+func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 	var told *wire.WorkerFacts
 	refused := ""
 	w.nudge()
@@ -181,25 +182,25 @@ func (w *Worker) follow(ctx context.Context, l *loop.Loop) {
 			return
 		case <-w.changed:
 		}
-		n, others, away := w.fleet.node(w.node)
+		node, others, away := w.fleet.node(w.node)
 		whyNot, touch := "its node is not in Kubernetes", false
-		if n != nil {
-			whyNot, touch = ready(n)
-			if f := facts(n, others, w.fleet.opt.Version); told == nil || !reflect.DeepEqual(*told, f) {
+		if node != nil {
+			whyNot, touch = ready(node)
+			if f := facts(node, others, w.fleet.opt.Version); told == nil || !reflect.DeepEqual(*told, f) {
 				told = &f
-				l.Post(core.Facts{Facts: f})
+				running.Post(core.Facts{Facts: f})
 			}
 		}
 		text := ""
 		switch {
 		case away != nil:
 			text = "the API server of Kubernetes does not answer"
-		case n != nil && n.Spec.Unschedulable:
+		case node != nil && node.Spec.Unschedulable:
 			text = "its node is cordoned in Kubernetes"
 		}
 		if text != refused {
 			refused = text
-			l.Post(core.Refuse{Text: text})
+			running.Post(core.Refuse{Text: text})
 		}
 		// While the API server is away nobody knows better than before.
 		if away == nil {
@@ -243,6 +244,18 @@ func (w *Worker) tasks() (out []core.Task) {
 		}
 	}
 	return out
+}
+
+// dropUnknown takes away pods that have not started and are of instances that no record has: the core hears of them no other way.
+func (w *Worker) dropUnknown(work *tier.Work) {
+	for _, pod := range w.fleet.ofWorker(w.name) {
+		w.mu.Lock()
+		_, known := w.apps[skerry.InstanceID(pod.Metadata.Annotations[instanceNote])]
+		w.mu.Unlock()
+		if !known && Look(pod, time.Now()).Stage < Running {
+			work.Go(func() { _ = w.remove(work.Ctx, handle{pod.Metadata.Name, pod.Metadata.UID}) })
+		}
+	}
 }
 
 // taskOf reads which attempt of which instance a pod is; ok is false for one that does not say so, as when somebody has changed it.

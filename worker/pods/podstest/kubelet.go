@@ -246,48 +246,48 @@ func texts(list any) (out []string) {
 
 // begin starts the process of a pod.
 func (k *Kubelet) begin(pod Object, uid string) {
-	c, program := first(pod), ""
+	container, program := first(pod), ""
 	for image, path := range maps.All(k.Programs) {
-		if strings.Contains(Text(c, "image"), image) {
+		if strings.Contains(Text(container, "image"), image) {
 			program = path
 		}
 	}
 	if program == "" {
-		k.tell(pod, "Pending", Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(c, "image")}}, false)
+		k.tell(pod, "Pending", Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(container, "image")}}, false)
 		return
 	}
-	args := append(texts(c["command"]), texts(c["args"])...)
+	args := append(texts(container["command"]), texts(container["args"])...)
 	if len(args) > 0 {
 		args = args[1:]
 	}
 	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
 		args[i] = strings.ReplaceAll(args[i], "$$", "$")
 	}
-	p := &process{pod: pod, changed: make(chan struct{})}
-	p.cmd = exec.Command(program, args...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	env, _ := c["env"].([]any)
+	run := &process{pod: pod, changed: make(chan struct{})}
+	run.cmd = exec.Command(program, args...)
+	run.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	run.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	env, _ := container["env"].([]any)
 	for _, e := range env {
-		p.cmd.Env = append(p.cmd.Env, Text(e.(Object), "name")+"="+strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$"))
+		run.cmd.Env = append(run.cmd.Env, Text(e.(Object), "name")+"="+strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$"))
 	}
-	p.cmd.Stdout = &stamped{k: k, p: p}
-	p.cmd.Stderr = p.cmd.Stdout
+	run.cmd.Stdout = &stamped{k: k, p: run}
+	run.cmd.Stderr = run.cmd.Stdout
 	began := now()
-	if err := p.cmd.Start(); err != nil {
+	if err := run.cmd.Start(); err != nil {
 		k.tell(pod, "Failed", Object{"terminated": Object{"exitCode": 128, "reason": "StartError", "message": err.Error(), "startedAt": began, "finishedAt": now()}}, false)
 		return
 	}
 	k.mu.Lock()
-	k.runs[uid] = p
+	k.runs[uid] = run
 	k.mu.Unlock()
-	probe, _ := c["readinessProbe"].(Object)
+	probe, _ := container["readinessProbe"].(Object)
 	k.tell(pod, "Running", Object{"running": Object{"startedAt": began}}, probe == nil)
 	if probe != nil {
-		k.done.Go(func() { k.probe(p, probe, began) })
+		k.done.Go(func() { k.probe(run, probe, began) })
 	}
 	k.done.Go(func() {
-		err := p.cmd.Wait()
+		err := run.cmd.Wait()
 		state := Object{"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": now()}
 		var ended *exec.ExitError
 		if errors.As(err, &ended) {
@@ -316,27 +316,27 @@ func (k *Kubelet) begin(pod Object, uid string) {
 		}
 		k.tell(pod, phase, Object{"terminated": state}, false)
 		k.mu.Lock()
-		p.over = true
-		close(p.changed)
-		p.changed = make(chan struct{})
+		run.over = true
+		close(run.changed)
+		run.changed = make(chan struct{})
 		k.mu.Unlock()
 	})
 }
 
 // probe tries an HTTP probe until it has passed once.
-func (k *Kubelet) probe(p *process, probe Object, began string) {
+func (k *Kubelet) probe(run *process, probe Object, began string) {
 	port, _ := Get(probe, "httpGet", "port").(float64)
 	for {
 		res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", int(port), Text(probe, "httpGet", "path")))
 		if err == nil {
 			res.Body.Close()
 			if res.StatusCode < 400 {
-				k.tell(p.pod, "Running", Object{"running": Object{"startedAt": began}}, true)
+				k.tell(run.pod, "Running", Object{"running": Object{"startedAt": began}}, true)
 				return
 			}
 		}
 		k.mu.Lock()
-		over := p.over
+		over := run.over
 		k.mu.Unlock()
 		if over {
 			return
@@ -381,21 +381,21 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k.mu.Lock()
-	var p *process
+	var run *process
 	for _, x := range k.runs {
 		if Text(x.pod, "metadata", "name") == parts[3] {
-			p = x
+			run = x
 		}
 	}
 	k.mu.Unlock()
-	if p == nil {
+	if run == nil {
 		http.NotFound(w, r)
 		return
 	}
 	sent, follow := 0, r.URL.Query().Get("follow") == "true"
 	for {
 		k.mu.Lock()
-		data, over, changed := bytes.Clone(p.lines.Bytes()[sent:]), p.over, p.changed
+		data, over, changed := bytes.Clone(run.lines.Bytes()[sent:]), run.over, run.changed
 		k.mu.Unlock()
 		sent += len(data)
 		_, _ = w.Write(data)

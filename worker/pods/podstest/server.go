@@ -151,14 +151,14 @@ func parse(path string) (p place, ok bool) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	p, ok := parse(r.URL.Path)
+	at, ok := parse(r.URL.Path)
 	watch := r.URL.Query().Get("watch") == "true"
 	s.mu.Lock()
 	fault := s.fault
 	if method := r.Method; watch {
-		s.counts["WATCH "+p.kind]++
+		s.counts["WATCH "+at.kind]++
 	} else {
-		s.counts[method+" "+p.kind]++
+		s.counts[method+" "+at.kind]++
 	}
 	s.mu.Unlock()
 	switch {
@@ -166,13 +166,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		Refuse(w, 404, "NotFound", "the server could not find the requested resource")
 	case watch:
-		s.watch(w, r, p)
-	case p.name == "" && r.Method == "GET":
-		s.list(w, r, p)
-	case p.sub == "log":
-		s.log(w, r, p)
+		s.watch(w, r, at)
+	case at.name == "" && r.Method == "GET":
+		s.list(w, r, at)
+	case at.sub == "log":
+		s.log(w, r, at)
 	default:
-		s.one(w, r, p)
+		s.one(w, r, at)
 	}
 }
 
@@ -201,12 +201,12 @@ func Get(o any, path ...string) any {
 	return o
 }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, at place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []string
-	for k, o := range s.objects[p.kind] {
-		if (p.namespace == "" || strings.HasPrefix(k, p.namespace+"/")) && selected(o, r) {
+	for k, o := range s.objects[at.kind] {
+		if (at.namespace == "" || strings.HasPrefix(k, at.namespace+"/")) && selected(o, r) {
 			keys = append(keys, k)
 		}
 	}
@@ -225,13 +225,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, p place) {
 			}
 			break
 		}
-		items = append(items, s.objects[p.kind][k])
+		items = append(items, s.objects[at.kind][k])
 	}
 	_ = json.NewEncoder(w).Encode(Object{"kind": "List", "metadata": Object{"resourceVersion": strconv.Itoa(s.version), "continue": next},
 		"items": items})
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, at place) {
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	w.Header().Set("Content-Type", "application/json")
 	flush := http.NewResponseController(w)
@@ -246,7 +246,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, p place) {
 		changed, late, version := s.changed, since < s.floor, s.version
 		var events []event
 		for _, e := range s.history {
-			if e.version > since && e.kind == p.kind {
+			if e.version > since && e.kind == at.kind {
 				events = append(events, e)
 			}
 		}
@@ -289,7 +289,7 @@ func (s *Server) noteLocked(kind, key, what string, o Object) {
 	s.changed = make(chan struct{})
 }
 
-func (s *Server) one(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 	body := Object{}
 	if data, _ := io.ReadAll(r.Body); len(data) > 0 && json.Unmarshal(data, &body) != nil {
 		Refuse(w, 400, "BadRequest", "the body is no JSON")
@@ -298,15 +298,15 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, p place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Method == "POST" {
-		p.name = Text(body, "metadata", "name")
+		at.name = Text(body, "metadata", "name")
 	}
-	have := s.objects[p.kind][p.key()]
+	have := s.objects[at.kind][at.key()]
 	switch {
 	case r.Method == "POST" && have != nil:
-		Refuse(w, 409, "AlreadyExists", p.kind+" "+p.name+" already exists")
+		Refuse(w, 409, "AlreadyExists", at.kind+" "+at.name+" already exists")
 		return
 	case r.Method != "POST" && have == nil:
-		Refuse(w, 404, "NotFound", p.kind+" "+p.name+" not found")
+		Refuse(w, 404, "NotFound", at.kind+" "+at.name+" not found")
 		return
 	}
 	answer := have
@@ -319,28 +319,28 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, p place) {
 			return
 		}
 		meta["uid"], meta["creationTimestamp"] = fmt.Sprintf("uid-%d", s.version+1), time.Now().UTC().Format(time.RFC3339)
-		if p.namespace != "" {
-			meta["namespace"] = p.namespace
+		if at.namespace != "" {
+			meta["namespace"] = at.namespace
 		}
-		if p.kind == "pods" {
+		if at.kind == "pods" {
 			body["status"] = Object{"phase": "Pending"}
 			s.bindLocked(body)
 		}
-		s.noteLocked(p.kind, p.key(), "ADDED", body)
+		s.noteLocked(at.kind, at.key(), "ADDED", body)
 		answer = body
 	case "PUT":
 		body["metadata"].(Object)["uid"] = Get(have, "metadata", "uid")
-		s.noteLocked(p.kind, p.key(), "MODIFIED", body)
+		s.noteLocked(at.kind, at.key(), "MODIFIED", body)
 		answer = body
 	case "PATCH":
 		answer = merged(have, body).(Object)
-		s.noteLocked(p.kind, p.key(), "MODIFIED", answer)
+		s.noteLocked(at.kind, at.key(), "MODIFIED", answer)
 	case "DELETE":
 		if uid := Text(body, "preconditions", "uid"); uid != "" && uid != Text(have, "metadata", "uid") {
 			Refuse(w, 409, "Conflict", "the UID in the precondition does not match")
 			return
 		}
-		s.deleteLocked(p, have, body)
+		s.deleteLocked(at, have, body)
 	default:
 		Refuse(w, 405, "MethodNotAllowed", r.Method)
 		return
@@ -384,7 +384,7 @@ func (s *Server) bindLocked(pod Object) {
 
 // merged is RFC 7396.
 func merged(have, change any) any {
-	c, ok := change.(Object)
+	changes, ok := change.(Object)
 	if !ok {
 		return change
 	}
@@ -397,7 +397,7 @@ func merged(have, change any) any {
 			out[k] = v
 		}
 	}
-	for k, v := range c {
+	for k, v := range changes {
 		if v == nil {
 			delete(out, k)
 		} else {
@@ -408,9 +408,9 @@ func merged(have, change any) any {
 }
 
 // log asks the kubelet of the pod's node.
-func (s *Server) log(w http.ResponseWriter, r *http.Request, p place) {
+func (s *Server) log(w http.ResponseWriter, r *http.Request, at place) {
 	s.mu.Lock()
-	pod := s.objects[p.kind][p.key()]
+	pod := s.objects[at.kind][at.key()]
 	node := s.objects["nodes"][Text(pod, "spec", "nodeName")]
 	s.mu.Unlock()
 	port, _ := Get(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port").(float64)
@@ -419,7 +419,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, p place) {
 		return
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/%s?%s", int(port), p.namespace, p.name,
+	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/%s?%s", int(port), at.namespace, at.name,
 		r.URL.Query().Get("container"), r.URL.RawQuery), nil)
 	res, err := client.Do(req)
 	if err != nil {
