@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build size install deb test test-systems pre-push flaky mutate timings lint demo web release bench compare bench-docs soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build kubernetes size install deb test test-systems pre-push flaky mutate timings lint demo web release bench compare bench-docs soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14

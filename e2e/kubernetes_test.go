@@ -100,7 +100,8 @@ func newKubernetesTest(t *testing.T, k kubernetes) *kubernetesTest {
 	}
 	binary := filepath.Join(n.dir, "skerry-kubernetes")
 	testenv.Build(t, binary, "skerry.dev/skerry/cmd/skerry-kubernetes")
-	n.program = &role{name: "kubernetes", args: []string{"--data", n.data("kubernetes"), "--cluster", "127.0.0.1:7444", "--tokens", n.data("tokens"),
+	n.program = &role{name: "kubernetes", args: []string{"--data", n.data("kubernetes"), "--cluster", "127.0.0.1:7444", "--tokens",
+		n.data("tokens"),
 		"--kubeconfig", k.kubeconfig, "--namespace", "skerry", "--unschedulable-after", "1s"}}
 	n.all = append(n.all, n.program)
 	n.run()
@@ -213,7 +214,8 @@ func (n *kubernetesTest) restarted(i wire.Instance) {
 		return n.instance("hello", &now) && now.State == skerry.Running && n.running() == 1
 	})
 	if now.Worker == i.Worker && (now.Restarts != 0 || !now.StartedAt.Equal(i.StartedAt)) {
-		n.t.Errorf("after the program's restart the instance has %d restarts and runs since %s, want 0 and %s", now.Restarts, now.StartedAt, i.StartedAt)
+		n.t.Errorf("after the program's restart the instance has %d restarts and runs since %s, want 0 and %s", now.Restarts, now.StartedAt,
+			i.StartedAt)
 	}
 }
 

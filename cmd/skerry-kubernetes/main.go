@@ -67,7 +67,8 @@ it finds them again when it starts. Only one may run for a site and a namespace 
 	fs.StringVar(&given.connection.Context, "kube-context", "", "context of that file (default its current one)")
 	fs.StringVar(&given.style.Namespace, "namespace", "", "namespace of Kubernetes for the pods (default that of the context or the service account)")
 	fs.StringToStringVar(&given.nodes, "nodes", nil, "labels of the nodes that become workers, KEY=VALUE,... (default all that run Linux)")
-	fs.StringVar(&given.hostPorts, "host-ports", "20000-22767", "host ports that are chosen for services that leave the choice; keep them out of the range of node ports")
+	fs.StringVar(&given.hostPorts, "host-ports", "20000-22767",
+		"host ports that are chosen for services that leave the choice; keep them out of the range of node ports")
 	fs.StringVar(&given.style.Registry, "registry", "", "registry, HOST or HOST/PREFIX, of images whose name has none (default docker.io)")
 	fs.StringVar(&given.style.PullSecret, "pull-secret", "", "secret of the namespace with which images are pulled")
 	fs.StringVar(&given.style.Priority, "priority-class", "", "priority class of the pods")
@@ -122,11 +123,13 @@ func run(ctx context.Context, given *flags) error {
 		}
 	}
 	s := role.NewService(common.Log)
-	o := &opener{common: common, tokens: given.tokens, parents: role.HostPorts(given.clusters, "7444"), boot: node.Boot(), spent: map[string]bool{}}
+	o := &opener{common: common, tokens: given.tokens, parents: role.HostPorts(given.clusters, "7444"), boot: node.Boot(),
+		spent: map[string]bool{}}
 	if given.style.Site, err = o.site(); err != nil {
 		return err
 	}
-	fleet := pods.NewFleet(pods.Options{Client: client, Style: given.style, Version: version, Nodes: given.nodes, FirstPort: first, LastPort: last,
+	fleet := pods.NewFleet(pods.Options{Client: client, Style: given.style, Version: version, Nodes: given.nodes, FirstPort: first,
+		LastPort: last,
 		Patience: given.patience, Open: o.open, Addrs: func() []string { return o.parents }, Boot: o.boot, Log: common.Log})
 	s.Start("fleet", fleet.Run)
 	return s.Run(ctx, fmt.Sprintf("nodes of Kubernetes work, with pods in namespace %s", given.style.Namespace))

@@ -29,7 +29,8 @@ type Kubernetes struct {
 	t testing.TB
 }
 
-// NewKubernetes starts one until the test ends: real programs, which scripts/kubernetes/build builds once. root is the way to the repository's
+// NewKubernetes starts one until the test ends: real programs, which scripts/kubernetes/build builds once. root is the way to the
+// repository's
 // top from the package of the test.
 func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	t.Helper()
@@ -54,7 +55,8 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	}
 	host, port := "127.0.0.1", addr[len("127.0.0.1:"):]
 	serve(t, addr, filepath.Join(programs, "kube-apiserver"), nil, "--etcd-servers", "http://"+etcd, "--bind-address", host,
-		"--advertise-address", host, "--secure-port", port, "--cert-dir", dir, "--token-auth-file", filepath.Join(dir, "tokens.csv"), "--authorization-mode", "RBAC",
+		"--advertise-address", host, "--secure-port", port, "--cert-dir", dir, "--token-auth-file", filepath.Join(dir, "tokens.csv"),
+		"--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.test", "--service-account-key-file", accounts,
 		"--service-account-signing-key-file", accounts, "--service-cluster-ip-range", "10.96.0.0/24",
 		"--made-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none")

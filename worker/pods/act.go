@@ -127,7 +127,8 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
 		done.Digest = digestOf(r)
 	}
-	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name, assigned),
+	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name,
+		assigned),
 		Data: map[string][]byte{}}
 	for i, f := range assigned.Spec.Config {
 		secret.Data[configKey(i)] = []byte(f.Content)
@@ -145,7 +146,10 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	w.apps[assigned.ID] = assigned.Service.App
 	w.mu.Unlock()
 	secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
-	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error { return w.fleet.opt.Client.putSecret(ctx, secret) }); err != nil {
+	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error {
+		return w.fleet.opt.Client.putSecret(ctx,
+			secret)
+	}); err != nil {
 		return fail(err)
 	}
 	var err error
@@ -263,7 +267,8 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 	if len(start.A.Spec.Secrets) > 0 {
 		var have secretObject
 		err := persist(ctx, w.log, "the start of "+string(start.A.ID), func() error {
-			return w.fleet.opt.Client.do(ctx, http.MethodGet, secretPath(w.fleet.opt.Style.Namespace, filesName(start.A.ID, w.name)), nil, nil, &have)
+			return w.fleet.opt.Client.do(ctx, http.MethodGet, secretPath(w.fleet.opt.Style.Namespace, filesName(start.A.ID, w.name)), nil, nil,
+				&have)
 		})
 		if err != nil {
 			return named, sight, err

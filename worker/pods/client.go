@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client speaks to an API server. How it proves who it is (certificates, tokens, programs of clouds) is client-go's; the few kinds of objects
+// Client speaks to an API server. How it proves who it is (certificates, tokens, programs of clouds) is client-go's; the few kinds of
+// objects
 // that we need are our own types, because those of Kubernetes take longer to compile than the rest of the program.
 type Client struct {
 	base string
@@ -210,7 +211,8 @@ func pause(ctx context.Context, wait *time.Duration, err error) bool {
 	}
 }
 
-// persist does something until it works, is refused for good, or ctx ends: an API server that is away for an hour is no fault of an instance.
+// persist does something until it works, is refused for good, or ctx ends: an API server that is away for an hour is no fault of an
+// instance.
 func persist(ctx context.Context, log *slog.Logger, what string, f func() error) error {
 	var wait time.Duration
 	for {

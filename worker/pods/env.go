@@ -10,7 +10,8 @@ import (
 )
 
 // variables writes command, arguments and environment. Kubernetes replaces $(NAME), as Skerry does, but for every variable; so what Skerry
-// knows is put in here, and what the kubelet alone knows (the address, secrets) is left to it. All other dollars are doubled, which it undoes.
+// knows is put in here, and what the kubelet alone knows (the address, secrets) is left to it. All other dollars are doubled, which it
+// undoes.
 func variables(container *PodContainer, assigned *spec.Assignment, node *Node, worker string) error {
 	service := &assigned.Spec
 	known := map[spec.EnvField]string{
@@ -40,7 +41,8 @@ func variables(container *PodContainer, assigned *spec.Assignment, node *Node, w
 			return &Unsupported{"envSecrets " + name, "the service has no secret " + secret}
 		}
 		late[name] = reference(name)
-		container.Env = append(container.Env, envVar{Name: name, ValueFrom: &envSource{SecretKey: &secretKey{filesName(assigned.ID, worker), secretKeyOf(i, file)}}})
+		container.Env = append(container.Env, envVar{Name: name, ValueFrom: &envSource{SecretKey: &secretKey{filesName(assigned.ID, worker),
+			secretKeyOf(i, file)}}})
 	}
 	expand := func(text string) (string, error) {
 		text, err := spec.ExpandLate(text, late)

@@ -38,7 +38,8 @@ type Sight struct {
 const maxReason = 400
 
 // stuck are reasons for which a container waits that do not pass, or that pass as well in another pod.
-var stuck = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable",
+var stuck = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+	"RegistryUnavailable",
 	"SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 
 // Look tells what a pod's status means. The status is whatever the API server holds: every value of it may be missing, or nonsense.

@@ -140,7 +140,8 @@ func TestMirrorReadsPages(t *testing.T) {
 		for i := range 1203 {
 			k.Do("POST", "/api/v1/nodes", podstest.Object{"metadata": podstest.Object{"name": fmt.Sprintf("n%04d", i)}}, nil)
 		}
-		k.Do("POST", "/api/v1/nodes", podstest.Object{"metadata": podstest.Object{"name": "odd"}, "status": podstest.Object{"allocatable": 7}}, nil)
+		k.Do("POST", "/api/v1/nodes", podstest.Object{"metadata": podstest.Object{"name": "odd"}, "status": podstest.Object{"allocatable": 7}},
+			nil)
 	})
 	w.until("odd")
 	w.until("n0000")

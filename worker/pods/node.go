@@ -109,7 +109,8 @@ func quantity(value text, milli bool) int64 {
 
 // facts describes a node to its site: what is allocatable there, less what the pods of others take.
 func facts(node *Node, others []need, version string) wire.WorkerFacts {
-	told := wire.WorkerFacts{External: External, OS: node.Status.NodeInfo.OperatingSystem, Kernel: clean(node.Status.NodeInfo.KernelVersion, 100),
+	told := wire.WorkerFacts{External: External, OS: node.Status.NodeInfo.OperatingSystem, Kernel: clean(node.Status.NodeInfo.KernelVersion,
+		100),
 		Version: version, Address: address(node), Labels: labels(node), Area: area(node), Levels: true, Features: features()}
 	if told.Arch = node.Status.NodeInfo.Architecture; told.Arch == "" {
 		told.Arch = node.Metadata.Labels[archLabel]
@@ -147,7 +148,8 @@ func features() []string {
 	return []string{spec.FeatureEnvFields, spec.FeatureEnvSecrets, spec.FeatureExtraHosts, spec.FeatureSubPath}
 }
 
-// keepsAway reports whether a taint is of the kind that people set to keep pods away. Those that Kubernetes sets itself, while a node is not
+// keepsAway reports whether a taint is of the kind that people set to keep pods away. Those that Kubernetes sets itself, while a node is
+// not
 // ready or cordoned, are no property of the node.
 func keepsAway(t Taint) bool {
 	return (t.Effect == "NoSchedule" || t.Effect == "NoExecute") && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && t.Key != ""

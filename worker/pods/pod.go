@@ -20,7 +20,8 @@ type Unsupported struct{ What, Why string }
 
 func (u *Unsupported) Error() string { return "unsupported: " + u.What + ": " + u.Why }
 
-// What labels and annotations of our objects are called. Labels are for selecting, and have bounded values; what must be exact is annotated.
+// What labels and annotations of our objects are called. Labels are for selecting, and have bounded values; what must be exact is
+// annotated.
 const (
 	managedLabel  = "app.kubernetes.io/managed-by"
 	managedBy     = "skerry-kubernetes"
@@ -121,7 +122,8 @@ type Style struct {
 // podName names the pod of an attempt. Another token, worker or attempt gives another name.
 func podName(a *spec.Assignment, worker string, attempt int) string {
 	f := a.Fence
-	return fmt.Sprintf("%s-%s-%d", short(string(a.ID)), mark(string(a.ID), worker, fmt.Sprint(f.RootEpoch, f.ClusterTerm, f.Sequence)), attempt)
+	return fmt.Sprintf("%s-%s-%d", short(string(a.ID)), mark(string(a.ID), worker, fmt.Sprint(f.RootEpoch, f.ClusterTerm, f.Sequence)),
+		attempt)
 }
 
 // filesName names the secret with the files of an instance on a worker.
@@ -206,7 +208,8 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 		c.Ports = append(c.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
 			Protocol: strings.ToUpper(b.Protocol)})
 	}
-	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness), probe(service.Probes.Liveness)
+	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness),
+		probe(service.Probes.Liveness)
 	mounts(made, &c, assigned, worker)
 	made.Spec.Containers = []PodContainer{c}
 	return made, nil
@@ -358,7 +361,8 @@ func mounts(pod *Pod, container *PodContainer, assigned *spec.Assignment, worker
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "v-" + v.Name, EmptyDir: e})
 	}
 	for _, m := range service.Mounts {
-		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath, ReadOnly: m.ReadOnly})
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath,
+			ReadOnly: m.ReadOnly})
 	}
 	files := filesName(assigned.ID, worker)
 	from := &secretVolume{SecretName: files, Items: []keyPath{{Key: endpoints, Path: endpoints, Mode: 0o444}}}
@@ -372,7 +376,8 @@ func mounts(pod *Pod, container *PodContainer, assigned *spec.Assignment, worker
 		name := fmt.Sprintf("c-%d", i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files,
 			Items: []keyPath{{Key: configKey(i), Path: path.Base(f.Path), Mode: int(mode)}}}})
-		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: f.Path, SubPath: path.Base(f.Path), ReadOnly: true})
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: f.Path, SubPath: path.Base(f.Path),
+			ReadOnly: true})
 	}
 	for i := range service.Secrets {
 		// The items are those that the secret had when it was fetched: all whose keys begin so. They are filled in by the caller.

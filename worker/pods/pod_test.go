@@ -62,7 +62,8 @@ func TestPod(t *testing.T) {
 		`{"name":"A","value":"cost $$5"}`, `{"name":"IP","valueFrom":{"fieldRef":{"fieldPath":"status.podIP"}}}`,
 		`"containerPort":8080,"hostPort":20000,"protocol":"TCP"`, `"requests":{"cpu":"500m","ephemeral-storage"`, `"limits":{"cpu":"1000m"`,
 		`"runAsUser":1000,"runAsGroup":2000`, `"capabilities":{"drop":["ALL"]}`, `"seccompProfile":{"type":"RuntimeDefault"}`,
-		`"allowPrivilegeEscalation":false`, `"mountPath":"/etc/app.conf","subPath":"app.conf","readOnly":true`, `"medium":"Memory","sizeLimit":"1048576"`,
+		`"allowPrivilegeEscalation":false`, `"mountPath":"/etc/app.conf","subPath":"app.conf","readOnly":true`,
+		`"medium":"Memory","sizeLimit":"1048576"`,
 		`"failureThreshold":3`, `"periodSeconds":2`, `"skerry.dev/attempt":"2"`, `"skerry.dev/instance":"web-1"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the pod has no %s:\n%s", want, got)
@@ -73,7 +74,8 @@ func TestPod(t *testing.T) {
 	}
 	b := *a
 	b.Fence.Sequence++
-	if podName(a, "n1", 1) == podName(&b, "n1", 1) || podName(a, "n1", 1) == podName(a, "n2", 1) || podName(a, "n1", 1) == podName(a, "n1", 2) {
+	if podName(a, "n1", 1) == podName(&b, "n1", 1) || podName(a, "n1", 1) == podName(a, "n2", 1) || podName(a, "n1", 1) == podName(a, "n1",
+		2) {
 		t.Errorf("pods of another token, worker or attempt have the same name %s", podName(a, "n1", 1))
 	}
 }
@@ -119,7 +121,8 @@ func TestFacts(t *testing.T) {
 	if got.Capacity.CPU != 3000 || got.Capacity.Memory != 7*skerry.GiB || got.Capacity.Storage != 10_000_000_000 {
 		t.Errorf("capacity = %+v, want 3 CPUs, 7Gi, 10G", got.Capacity)
 	}
-	if got.Area != "eu-1a" || got.Arch != "arm64" || got.Address != "10.0.0.7" || len(got.Taints) != 1 || got.Taints[0] != "edge=yes" || got.External != External {
+	if got.Area != "eu-1a" || got.Arch != "arm64" || got.Address != "10.0.0.7" || len(got.Taints) != 1 || got.Taints[0] != "edge=yes" ||
+		got.External != External {
 		t.Errorf("facts = %+v, want area eu-1a, arm64, 10.0.0.7, taint edge=yes, external", got)
 	}
 	if ports := needOf(&other).ports; len(ports) != 1 || ports[0] != "tcp/10250" {

@@ -92,7 +92,8 @@ func (k *Kubelet) Ready(is bool) {
 	amounts := Object{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "20Gi", "pods": "110"}
 	code, text := k.Do("PATCH", "/api/v1/nodes/"+k.Name+"/status", Object{"status": Object{
 		"capacity": amounts, "allocatable": amounts,
-		"conditions":      []Object{{"type": "Ready", "status": ready, "reason": reason, "message": "stand-in", "lastHeartbeatTime": now(), "lastTransitionTime": now()}},
+		"conditions": []Object{{"type": "Ready", "status": ready, "reason": reason, "message": "stand-in", "lastHeartbeatTime": now(),
+			"lastTransitionTime": now()}},
 		"addresses":       []Object{{"type": "InternalIP", "address": "127.0.0.1"}},
 		"daemonEndpoints": Object{"kubeletEndpoint": Object{"Port": port}},
 		"nodeInfo": Object{"architecture": "amd64", "operatingSystem": "linux", "kernelVersion": "6.1", "containerRuntimeVersion": "stand-in://1",
@@ -253,7 +254,8 @@ func (k *Kubelet) begin(pod Object, uid string) {
 		}
 	}
 	if program == "" {
-		k.tell(pod, "Pending", Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(container, "image")}}, false)
+		k.tell(pod, "Pending", Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(container,
+			"image")}}, false)
 		return
 	}
 	args := append(texts(container["command"]), texts(container["args"])...)
@@ -275,7 +277,8 @@ func (k *Kubelet) begin(pod Object, uid string) {
 	run.cmd.Stderr = run.cmd.Stdout
 	began := now()
 	if err := run.cmd.Start(); err != nil {
-		k.tell(pod, "Failed", Object{"terminated": Object{"exitCode": 128, "reason": "StartError", "message": err.Error(), "startedAt": began, "finishedAt": now()}}, false)
+		k.tell(pod, "Failed", Object{"terminated": Object{"exitCode": 128, "reason": "StartError", "message": err.Error(), "startedAt": began,
+			"finishedAt": now()}}, false)
 		return
 	}
 	k.mu.Lock()

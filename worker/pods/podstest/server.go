@@ -1,5 +1,6 @@
 // Package podstest has what tests of package pods need of a Kubernetes cluster where none can run: Server is a small fake of the API server
-// that also binds pods to nodes, and Kubelet a stand-in for the agent of a node, which runs the programs of pods as processes of this machine.
+// that also binds pods to nodes, and Kubelet a stand-in for the agent of a node, which runs the programs of pods as processes of this
+// machine.
 // A Kubelet serves a real API server as well; one test body is run against both. Only tests import it.
 package podstest
 
@@ -252,7 +253,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at place) {
 		}
 		s.mu.Unlock()
 		if late {
-			_ = out.Encode(Object{"type": "ERROR", "object": Object{"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}})
+			_ = out.Encode(Object{"type": "ERROR", "object": Object{"kind": "Status", "code": 410, "reason": "Expired",
+				"message": "too old resource version"}})
 			return
 		}
 		for _, e := range events {
@@ -419,7 +421,8 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, at place) {
 		return
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/%s?%s", int(port), at.namespace, at.name,
+	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/%s?%s", int(port),
+		at.namespace, at.name,
 		r.URL.Query().Get("container"), r.URL.RawQuery), nil)
 	res, err := client.Do(req)
 	if err != nil {
