@@ -59,13 +59,15 @@ it finds them again when it starts. Only one may run for a site and a namespace 
 	fs.StringVar(&given.common.Data, "data", filepath.Join(role.DefaultData(), "kubernetes"),
 		"data directory, with a directory for each node's worker; keep it")
 	given.common.AddLog(fs)
-	fs.StringSliceVar(&given.clusters, "cluster", nil, "address of the cluster orchestrator, HOST or HOST:PORT (port 7444 by default); may be repeated")
+	fs.StringSliceVar(&given.clusters, "cluster", nil,
+		"address of the cluster orchestrator, HOST or HOST:PORT (port 7444 by default); may be repeated")
 	fs.StringVar(&given.tokens, "tokens", "",
 		"file with join tokens for workers, one a line; each node that is new takes one that is not used yet, and the file is read again for it")
 	fs.StringVar(&given.connection.Kubeconfig, "kubeconfig", "",
 		"file that says how to reach Kubernetes (default KUBECONFIG, else the service account of the pod that this runs in)")
 	fs.StringVar(&given.connection.Context, "kube-context", "", "context of that file (default its current one)")
-	fs.StringVar(&given.style.Namespace, "namespace", "", "namespace of Kubernetes for the pods (default that of the context or the service account)")
+	fs.StringVar(&given.style.Namespace, "namespace", "",
+		"namespace of Kubernetes for the pods (default that of the context or the service account)")
 	fs.StringToStringVar(&given.nodes, "nodes", nil, "labels of the nodes that become workers, KEY=VALUE,... (default all that run Linux)")
 	fs.StringVar(&given.hostPorts, "host-ports", "20000-22767",
 		"host ports that are chosen for services that leave the choice; keep them out of the range of node ports")
@@ -93,7 +95,8 @@ func run(ctx context.Context, given *flags) error {
 		return err
 	}
 	if len(given.clusters) == 0 {
-		return skerry.Errorf(skerry.CodeInvalid, "--cluster is missing").WithHint("give the address of the cluster orchestrator, HOST or HOST:PORT")
+		return skerry.Errorf(skerry.CodeInvalid, "--cluster is missing").
+			WithHint("give the address of the cluster orchestrator, HOST or HOST:PORT")
 	}
 	if err := role.MustDir(common.Dir); err != nil {
 		return err

@@ -34,15 +34,18 @@ func nodeOf(t *testing.T, text string) *Node {
 
 const aNode = `{"metadata":{"name":"n1","labels":{"topology.kubernetes.io/zone":"eu-1a","kubernetes.io/arch":"arm64"}},
 "spec":{"taints":[{"key":"edge","value":"yes","effect":"NoSchedule"},{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}]},
-"status":{"allocatable":{"cpu":"3500m","memory":"8Gi","ephemeral-storage":"10G","pods":"110"},"addresses":[{"type":"InternalIP","address":"10.0.0.7"}],
+"status":{"allocatable":{"cpu":"3500m","memory":"8Gi","ephemeral-storage":"10G","pods":"110"},
+"addresses":[{"type":"InternalIP","address":"10.0.0.7"}],
 "conditions":[{"type":"Ready","status":"True"}],"nodeInfo":{"operatingSystem":"linux"}}}`
 
 // A service becomes a pod: what matters of it is there, and in Kubernetes' words.
 func TestPod(t *testing.T) {
-	a := assignment(t, `{"name":"web","image":"my/app:1","command":["/app","$HOME","$(WHERE)"],"env":{"A":"cost $5"},"envFields":{"WHERE":"worker","IP":"address"},
+	a := assignment(t, `{"name":"web","image":"my/app:1","command":["/app","$HOME","$(WHERE)"],
+"env":{"A":"cost $5"},"envFields":{"WHERE":"worker","IP":"address"},
 "user":"1000:2000","ports":[{"name":"http","port":8080,"hostPort":-1}],"resources":{"cpu":0.5,"memory":"64Mi","limits":{"cpu":1}},
 "config":[{"path":"/etc/app.conf","content":"x","mode":"0440"}],"volumes":[{"name":"tmp","empty":{"memory":true,"size":"1Mi"}}],
-"mounts":[{"volume":"tmp","path":"/tmp"}],"probes":{"readiness":{"http":{"path":"/ok","port":8080},"interval":"1500ms","failures":3,"successes":1}},
+"mounts":[{"volume":"tmp","path":"/tmp"}],
+"probes":{"readiness":{"http":{"path":"/ok","port":8080},"interval":"1500ms","failures":3,"successes":1}},
 "placement":{"tolerations":[{"key":"edge"}]},"terminationGrace":"1500ms"}`)
 	a.Digest = map[string]string{"my/app:1": "docker.io/my/app@sha256:" + strings.Repeat("a", 64)}
 	style := Style{Namespace: "skerry", Site: "s", Registry: "root.example.com:7480"}
@@ -114,7 +117,8 @@ func TestRefuse(t *testing.T) {
 func TestFacts(t *testing.T) {
 	var other Pod
 	if err := json.Unmarshal([]byte(`{"spec":{"nodeName":"n1","hostNetwork":true,"containers":[{"ports":[{"containerPort":10250}],
-"resources":{"requests":{"cpu":"250m","memory":"1Gi"}}}],"initContainers":[{"resources":{"requests":{"cpu":"500m"}}}]}}`), &other); err != nil {
+"resources":{"requests":{"cpu":"250m","memory":"1Gi"}}}],
+"initContainers":[{"resources":{"requests":{"cpu":"500m"}}}]}}`), &other); err != nil {
 		t.Fatal(err)
 	}
 	got := facts(nodeOf(t, aNode), []need{needOf(&other)}, "v1")

@@ -117,14 +117,14 @@ func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 }
 
 // serve takes up the pods that are there, then keeps the link to the cluster while the node is in touch with Kubernetes.
-func (w *Worker) serve(ctx context.Context, l *loop.Loop) error {
+func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	work := w.work.Load()
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
-	l.Post(core.Reattach{Tasks: w.tasks()})
+	running.Post(core.Reattach{Tasks: w.tasks()})
 	w.dropUnknown(work)
-	l.Post(core.IngressOffered{})
-	work.Go(func() { w.follow(work.Ctx, l) })
+	running.Post(core.IngressOffered{})
+	work.Go(func() { w.follow(work.Ctx, running) })
 	for {
 		w.mu.Lock()
 		reachable := w.reachable
@@ -134,7 +134,7 @@ func (w *Worker) serve(ctx context.Context, l *loop.Loop) error {
 			return nil
 		case <-reachable:
 		}
-		if err := w.link(ctx, l); err != nil || ctx.Err() != nil {
+		if err := w.link(ctx, running); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
