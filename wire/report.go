@@ -126,7 +126,8 @@ type QoS struct {
 // Add folds two: amounts are summed; of shares of time and of round trips the larger counts.
 func (q QoS) Add(o QoS) QoS {
 	sum := QoS{CPU: q.CPU + o.CPU, Memory: q.Memory + o.Memory, Throttled: max(q.Throttled, o.Throttled), OOMKills: q.OOMKills + o.OOMKills,
-		RxBytes: q.RxBytes + o.RxBytes, TxBytes: q.TxBytes + o.TxBytes, ReadBytes: q.ReadBytes + o.ReadBytes, WriteBytes: q.WriteBytes + o.WriteBytes,
+		RxBytes: q.RxBytes + o.RxBytes, TxBytes: q.TxBytes + o.TxBytes,
+		ReadBytes: q.ReadBytes + o.ReadBytes, WriteBytes: q.WriteBytes + o.WriteBytes,
 		Waiting: max(q.Waiting, o.Waiting), ProbeMs: max(q.ProbeMs, o.ProbeMs), Disk: q.Disk + o.Disk, Network: q.Network + o.Network}
 	for _, links := range []map[string]float64{q.Links, o.Links} {
 		for k, ms := range links {
