@@ -5225,6 +5225,7 @@ export interface components {
             capacity: components["schemas"]["Resources"];
             devices?: string[] | null;
             egress?: boolean;
+            external?: string;
             features?: string[] | null;
             kernel?: string;
             labels?: {
