@@ -59,7 +59,7 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 		"--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.test", "--service-account-key-file", accounts,
 		"--service-account-signing-key-file", accounts, "--service-cluster-ip-range", "10.96.0.0/24",
-		"--made-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none")
+		"--kubelet-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none")
 	made.Client = &http.Client{Transport: bearer{made.Admin, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
 	made.await("/readyz")
 	config := filepath.Join(dir, "scheduler")

@@ -45,7 +45,6 @@ type event struct {
 	version    int
 	kind, what string
 	object     []byte
-	labels     map[string]string
 }
 
 // NewServer starts one until the test ends.
