@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build size install deb test test-systems pre-push flaky mutate timings lint demo web release bench compare bench-docs soak sim-long digests fuzz generate olddata clean
+.PHONY: help deps build kubernetes size install deb test test-systems pre-push flaky mutate timings lint demo web release bench compare bench-docs soak sim-long digests fuzz generate olddata clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,6 +22,10 @@ build: ## bin/skerry: one static binary, with the dashboard where npm is there; 
 	@mkdir -p $(BIN)
 	$(GOBUILD) -o $(BIN)/skerry ./cmd/skerry
 	$(GOBUILD) -o $(BIN)/skerry-worker ./cmd/skerry-worker
+
+kubernetes: ## bin/skerry-kubernetes: the nodes of a Kubernetes cluster as workers
+	@mkdir -p $(BIN)
+	$(GOBUILD) -o $(BIN)/skerry-kubernetes ./cmd/skerry-kubernetes
 
 size: ## what the programs are made of, by package, and whether they are within their goals; ARCH=arm
 	@go run ./scripts/size $(if $(ARCH),-arch $(ARCH))

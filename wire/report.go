@@ -126,7 +126,8 @@ type QoS struct {
 // Add folds two: amounts are summed; of shares of time and of round trips the larger counts.
 func (q QoS) Add(o QoS) QoS {
 	sum := QoS{CPU: q.CPU + o.CPU, Memory: q.Memory + o.Memory, Throttled: max(q.Throttled, o.Throttled), OOMKills: q.OOMKills + o.OOMKills,
-		RxBytes: q.RxBytes + o.RxBytes, TxBytes: q.TxBytes + o.TxBytes, ReadBytes: q.ReadBytes + o.ReadBytes, WriteBytes: q.WriteBytes + o.WriteBytes,
+		RxBytes: q.RxBytes + o.RxBytes, TxBytes: q.TxBytes + o.TxBytes,
+		ReadBytes: q.ReadBytes + o.ReadBytes, WriteBytes: q.WriteBytes + o.WriteBytes,
 		Waiting: max(q.Waiting, o.Waiting), ProbeMs: max(q.ProbeMs, o.ProbeMs), Disk: q.Disk + o.Disk, Network: q.Network + o.Network}
 	for _, links := range []map[string]float64{q.Links, o.Links} {
 		for k, ms := range links {
@@ -203,6 +204,9 @@ type WorkerFacts struct {
 	Signatures bool `json:"signatures,omitempty" cbor:"21,keyasint,omitempty"`
 	// Features are those of spec.AgentFeatures that it honours. Older agents leave out in silence what they do not know.
 	Features []string `json:"features,omitempty" cbor:"23,keyasint,omitempty"`
+	// External is the kind of an agent that is not Skerry's own, though it speaks over the link, as "kubernetes": nothing is placed there that
+	// is not among the abilities of its runtimes. Empty: Skerry's own, or one that its carrier shows.
+	External string `json:"external,omitempty" cbor:"25,keyasint,omitempty"`
 }
 
 // Device is what a worker tells of a device beyond its name.

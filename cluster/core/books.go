@@ -67,7 +67,7 @@ func (b *books) seeWorker(w *worker) {
 		view.Features = f.Features[:min(len(f.Features), spec.MaxFeatures)]
 		view.Area, view.Location, view.Capacity, view.Power = f.Area, f.Location, f.Capacity, f.Power
 	}
-	if view.Limited = w.Carrier != ""; view.Limited && w.Facts != nil {
+	if view.Limited = w.external(); view.Limited && w.Facts != nil {
 		for _, r := range w.Facts.Runtimes {
 			if r.Passed {
 				view.Abilities = append(view.Abilities, r.Abilities...)
@@ -97,7 +97,7 @@ func (b *books) saveWorker(w *worker, fx *wire.Effects) {
 	if kept.Facts != nil {
 		facts := *kept.Facts
 		facts.Signatures = facts.Signatures && len(b.admission.Signers) > 0
-		facts.Features, facts.DeviceDetails = nil, nil // nothing is placed on a worker that is not connected
+		facts.Features, facts.DeviceDetails, facts.External = nil, nil, "" // nothing is placed on a worker that is not connected
 		kept.Facts = &facts
 	}
 	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{&kept, w.trust.Record()}))

@@ -54,7 +54,7 @@ func (s lookout) Reach(worker string) (target string, peer wire.PeerID) {
 // Witnesses implements detect.Site.
 func (s lookout) Witnesses() (out []string) {
 	for name, w := range s.o.workers {
-		if w.Carrier == "" && (w.reachable() || w.Peer != 0 && !w.sight.Lost()) {
+		if !w.external() && (w.reachable() || w.Peer != 0 && !w.sight.Lost()) {
 			out = append(out, name)
 		}
 	}

@@ -82,6 +82,9 @@ type worker struct {
 	immodest bool              // an interest of it was refused on this connection, and that was told
 }
 
+// external reports whether a worker's agent is not Skerry's own: it does what it says that it does, and nothing else.
+func (w *worker) external() bool { return w.Carrier != "" || w.Facts != nil && w.Facts.External != "" }
+
 // keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to what it was told
 // to remove, or have it again from an older disk, with the site's own seal.
 type keeps struct {

@@ -179,7 +179,7 @@ func (u *upgrader) survey() (told wire.SiteUpgrade, next string) {
 	busy, early := false, ""
 	for _, name := range slices.Sorted(maps.Keys(u.workers)) {
 		have, child := u.workers[name], u.Children.Get(name)
-		if have.Carrier != "" {
+		if have.external() {
 			continue // an agent that is not Skerry's is upgraded on its device
 		}
 		told.Workers++
@@ -263,7 +263,7 @@ func (u *upgrader) upgradeWorker(now time.Time, msg UpgradeWorker, fx *wire.Effe
 	case have == nil:
 		fx.Err = skerry.Errorf(skerry.CodeNotFound, "there is no worker %q", msg.Name).WithHint("`skerry get workers` lists them")
 		return
-	case have.Carrier != "":
+	case have.external():
 		fx.Err = skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's",
 			msg.Name).WithHint("replace its program on the device")
 		return

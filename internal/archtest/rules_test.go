@@ -62,6 +62,9 @@ var imports = map[string]string{
 	"worker":           ". spec wire view worker/core artifact artifact/imageref auth decide/coord internal/blockdev internal/cdi internal/devices internal/diskuse internal/execstream internal/files internal/loop internal/loopfs internal/nfsmount internal/owners internal/panics internal/printed internal/processstats internal/roundtrip internal/snapshot internal/thread internal/tier internal/topology overlay overlay/hostnet overlay/ingress overlay/resolver overlay/tunnel overlay/wireguard runtime runtime/lease store store/journal store/vault",
 	"worker/core":      ". spec wire decide/members decide/reconcile",
 
+	"worker/pods":          ". spec wire worker/core artifact/imageref auth internal/execstream internal/loop internal/panics internal/tier store store/journal store/vault",
+	"worker/pods/podstest": "",
+
 	// how code runs; drivers never see the overlay
 	"runtime":              ". spec wire runtime/internal/passwd",
 	"runtime/internal/...": ". spec runtime runtime/internal/... internal/files internal/thread",

@@ -318,10 +318,15 @@ func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.
 	}
 }
 
+// notSeen is the status of what ended without one, or without anybody who saw it; the message says how.
+const notSeen = 255
+
 func describe(e wire.Exit) string {
 	switch {
 	case e.StorageExceeded:
 		return "was ended for its use of the disk: " + e.Message
+	case e.Message != "" && e.Code == notSeen:
+		return "ended: " + e.Message
 	case e.Message != "":
 		return "did not start: " + e.Message
 	case e.OOMKilled:

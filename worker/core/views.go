@@ -158,6 +158,9 @@ func (v View) Ports() []wire.PortBinding { return v.i.Ports }
 // Halted reports whether it has ended, or runs somewhere else.
 func (v View) Halted() bool { return v.i.halted() }
 
+// Ending reports whether it was taken back, and goes.
+func (v View) Ending() bool { return v.i.Ending }
+
 // Images gives the digests that it refers to.
 func (v View) Images() iter.Seq2[string, bool] { return imagesOf(v.i) }
 

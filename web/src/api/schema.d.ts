@@ -5273,6 +5273,7 @@ export interface components {
             deviceDetails?: components["schemas"]["Device"][] | null;
             devices?: string[] | null;
             egress?: boolean;
+            external?: string;
             features?: string[] | null;
             kernel?: string;
             labels?: {

@@ -1,0 +1,280 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/internal/testenv"
+	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/pods"
+	"skerry.dev/skerry/worker/pods/podstest"
+)
+
+// kubernetes is an API server, with what leads the program and stand-ins for kubelets to it.
+type kubernetes struct {
+	url, kubeconfig string
+	client          *http.Client // of the kubelets, who may do everything
+}
+
+// Nodes of a small fake of Kubernetes are workers of a site.
+func TestKubernetesNodes(t *testing.T) {
+	s := podstest.NewServer(t)
+	kubernetesNodes(t, kubernetes{url: s.URL, kubeconfig: s.Kubeconfig(t.TempDir()), client: http.DefaultClient})
+}
+
+// endless is a service that prints where it runs, and ends well when it is asked to.
+const endless = `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":%q},"spec":{"services":[{"name":"web","image":%q,%s
+"command":["/bin/sh","-c","echo hello from $SKERRY_WORKER; trap 'exit 0' TERM; while :; do sleep 0.05; done"],"terminationGrace":"5s",
+"restart":{"backoff":"100ms"},"resources":{"cpu":0.1,"memory":"32Mi"}}]}}`
+
+// kubernetesTest is a test of the nodes of one Kubernetes as workers.
+type kubernetesTest struct {
+	*processes
+	t       *testing.T
+	site    *api.Client
+	root    *api.Client
+	program *role
+	nodes   []*podstest.Kubelet
+}
+
+// kubernetesNodes is what must hold of every API server.
+func kubernetesNodes(t *testing.T, k kubernetes) {
+	n := newKubernetesTest(t, k)
+	n.apply("hello", "test/shell:1", "")
+	var first wire.Instance
+	n.await("it runs", func() bool { return n.instance("hello", &first) && first.State == skerry.Running })
+	n.printed(first)
+	n.restarted(first)
+	n.killed(first)
+	n.refused()
+	n.away(first)
+	if err := n.root.DeleteApp(t.Context(), skerry.AppKey{Namespace: "default", Name: "hello"}); err != nil {
+		t.Fatal(err)
+	}
+	n.await("nothing of it is left", func() bool {
+		var secrets struct {
+			Items []podstest.Object `json:"items"`
+		}
+		n.nodes[0].Do("GET", "/api/v1/namespaces/skerry/secrets", nil, &secrets)
+		left := 0
+		for _, s := range secrets.Items {
+			if strings.HasPrefix(podstest.Text(s, "metadata", "name"), "web-") {
+				left++
+			}
+		}
+		return n.running() == 0 && left == 0
+	})
+}
+
+func newKubernetesTest(t *testing.T, k kubernetes) *kubernetesTest {
+	n := &kubernetesTest{processes: newProcesses(t), t: t}
+	for _, name := range []string{"n1", "node.two"} {
+		node := &podstest.Kubelet{Name: name, Server: k.url, Client: k.client, Programs: map[string]string{"test/shell": "/bin/sh"}}
+		node.Start(t)
+		n.nodes = append(n.nodes, node)
+	}
+	n.start(&role{name: "root", args: []string{"root", "--data", n.data("root"), "--link", "127.0.0.1:7443", "--api", "127.0.0.1:7480"}})
+	n.root = login(t, "https://127.0.0.1:7480", n.data("root"))
+	t.Cleanup(func() { n.root.Close() })
+	token := joinToken(t, "https://127.0.0.1:7480", n.data("root"), wire.TierCluster)
+	n.start(&role{name: "cluster", args: []string{"cluster", "--name", "harbour", "--data", n.data("cluster"), "--root", "127.0.0.1:7443",
+		"--join", token, "--link", "127.0.0.1:7444", "--api", "127.0.0.1:7481", "--admission", n.admission()}})
+	n.site = login(t, "https://127.0.0.1:7481", n.data("cluster"))
+	t.Cleanup(func() { n.site.Close() })
+	tokens := ""
+	for range n.nodes {
+		tokens += joinToken(t, "https://127.0.0.1:7481", n.data("cluster"), wire.TierWorker) + "\n"
+	}
+	if err := os.WriteFile(n.data("tokens"), []byte(tokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(n.dir, "skerry-kubernetes")
+	testenv.Build(t, binary, "skerry.dev/skerry/cmd/skerry-kubernetes")
+	n.program = &role{name: "kubernetes", args: []string{"--data", n.data("kubernetes"), "--cluster", "127.0.0.1:7444", "--tokens",
+		n.data("tokens"),
+		"--kubeconfig", k.kubeconfig, "--namespace", "skerry", "--unschedulable-after", "1s"}}
+	n.all = append(n.all, n.program)
+	n.run()
+	n.await("both nodes are workers", func() bool { return len(n.workers()) == 2 })
+	for _, tag := range []string{"test/shell:1", "test/other:1"} {
+		if err := os.MkdirAll(n.data(filepath.Base(tag)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pushFile(t, n.root, n.data(filepath.Base(tag)), tag, binary)
+	}
+	n.await("the root sees them", func() bool {
+		list, err := n.root.Clusters(t.Context())
+		return err == nil && len(list) == 1 && len(list[0].Report.Classes) > 0
+	})
+	return n
+}
+
+// run starts the program.
+func (n *kubernetesTest) run() {
+	n.t.Helper()
+	n.program.start(n.t, filepath.Join(n.dir, "skerry-kubernetes"), n.log)
+}
+
+func (n *kubernetesTest) await(what string, ok func() bool) {
+	n.t.Helper()
+	defer func() {
+		if n.t.Failed() {
+			text, _ := os.ReadFile(n.log.Name())
+			n.t.Logf("log: %s", text[max(0, len(text)-12000):])
+			for _, k := range n.nodes {
+				for _, p := range k.Pods() {
+					n.t.Logf("pod %v: %v", p["metadata"], p["status"])
+				}
+			}
+		}
+	}()
+	await(n.t, what, ok)
+}
+
+// workers are the names of those that are connected.
+func (n *kubernetesTest) workers() (out []string) {
+	list, err := n.site.Workers(n.t.Context())
+	if err != nil {
+		return nil
+	}
+	for _, w := range list {
+		if w.Connected && w.Facts != nil {
+			out = append(out, string(w.Name))
+		}
+	}
+	return out
+}
+
+func (n *kubernetesTest) apply(name, image, more string) {
+	n.t.Helper()
+	if _, err := n.root.Apply(n.t.Context(), fmt.Appendf(nil, endless, name, image, more), api.ApplyOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// instance gives the one of an application at the site.
+func (n *kubernetesTest) instance(app string, to *wire.Instance) bool {
+	list, err := n.site.Instances(n.t.Context(), api.InstanceFilter{App: app, Namespace: "default"})
+	if err != nil || len(list) != 1 {
+		return false
+	}
+	*to = list[0]
+	return true
+}
+
+// running counts the processes of all nodes.
+func (n *kubernetesTest) running() (sum int) {
+	for _, k := range n.nodes {
+		sum += k.Running()
+	}
+	return sum
+}
+
+// printed reads what an instance prints, through root and site.
+func (n *kubernetesTest) printed(i wire.Instance) {
+	n.t.Helper()
+	want := "hello from " + string(i.Worker)
+	n.await("its log is there", func() bool {
+		got := ""
+		err := n.root.Logs(n.t.Context(), i.ID, api.LogOptions{}, func(l api.LogLine) error { got = l.Line; return nil })
+		return err == nil && got == want
+	})
+	ctx, cancel := context.WithCancel(n.t.Context())
+	defer cancel()
+	got := ""
+	_ = n.root.Logs(ctx, i.ID, api.LogOptions{Follow: true}, func(l api.LogLine) error {
+		got = l.Line
+		cancel()
+		return nil
+	})
+	if got != want {
+		n.t.Errorf("the followed log has %q, want %q", got, want)
+	}
+}
+
+// restarted has the program start anew: the same pod runs on, and is known.
+func (n *kubernetesTest) restarted(i wire.Instance) {
+	n.t.Helper()
+	n.program.kill()
+	n.await("the site misses its workers", func() bool { return len(n.workers()) == 0 })
+	n.run()
+	n.await("the nodes are back", func() bool { return len(n.workers()) == 2 })
+	var now wire.Instance
+	n.await("it runs on", func() bool {
+		return n.instance("hello", &now) && now.State == skerry.Running && n.running() == 1
+	})
+	if now.Worker == i.Worker && (now.Restarts != 0 || !now.StartedAt.Equal(i.StartedAt)) {
+		n.t.Errorf("after the program's restart the instance has %d restarts and runs since %s, want 0 and %s", now.Restarts, now.StartedAt,
+			i.StartedAt)
+	}
+}
+
+// killed has the process of a pod die: another pod takes its place.
+func (n *kubernetesTest) killed(i wire.Instance) {
+	n.t.Helper()
+	for _, k := range n.nodes {
+		k.Kill(syscall.SIGKILL)
+	}
+	var now wire.Instance
+	n.await("it was started again", func() bool {
+		return n.instance("hello", &now) && now.State == skerry.Running && now.Restarts == 1 && n.running() == 1
+	})
+	if now.Exit == nil || now.Exit.Code != 137 || now.Exit.Signal != "SIGKILL" {
+		n.t.Errorf("the exit of the killed instance is %+v, want 137 and SIGKILL", now.Exit)
+	}
+}
+
+// refused has what cannot be done: an image that is not there, and what nodes do not offer.
+func (n *kubernetesTest) refused() {
+	n.t.Helper()
+	var i wire.Instance
+	n.apply("missing", "test/other:1", "")
+	n.await("the image cannot be pulled", func() bool {
+		return n.instance("missing", &i) && strings.Contains(i.Reason, "ImagePullBackOff: Back-off pulling image")
+	})
+	if err := n.root.DeleteApp(n.t.Context(), skerry.AppKey{Namespace: "default", Name: "missing"}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.apply("first", "test/shell:1", `"init":[{"name":"before","image":"test/shell:1","command":["/bin/true"]}],`)
+	n.await("a service with init containers finds no place", func() bool {
+		list, err := n.root.Instances(n.t.Context(), api.InstanceFilter{App: "first", Namespace: "default"})
+		return err == nil && strings.Contains(fmt.Sprintf("%+v", list), "ability")
+	})
+	if err := n.root.DeleteApp(n.t.Context(), skerry.AppKey{Namespace: "default", Name: "first"}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// away has the node of the instance out of touch: its worker is lost, another one takes over, and when the node is back one copy stays.
+func (n *kubernetesTest) away(wire.Instance) {
+	n.t.Helper()
+	var i, now wire.Instance
+	if !n.instance("hello", &i) {
+		n.t.Fatal("the instance is not known any more")
+	}
+	var node *podstest.Kubelet
+	for _, k := range n.nodes {
+		if pods.WorkerName(k.Name) == string(i.Worker) {
+			node = k
+		}
+	}
+	node.Ready(false)
+	n.await("it runs on the other node", func() bool {
+		return n.instance("hello", &now) && now.Worker != i.Worker && now.State == skerry.Running
+	})
+	if got := n.running(); got != 2 {
+		n.t.Errorf("%d processes run while a node is out of touch, want 2: nothing ends there", got)
+	}
+	node.Ready(true)
+	n.await("one copy stays", func() bool { return len(n.workers()) == 2 && n.running() == 1 })
+}

@@ -1,0 +1,497 @@
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/panics"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
+)
+
+// cleanTime bounds one try to remove an instance.
+const cleanTime = time.Minute
+
+func (w *Worker) act(action any) {
+	work := w.work.Load()
+	ctx := work.Ctx
+	run := func(f func()) {
+		work.Go(func() {
+			defer panics.Catch(w.log, "an action")
+			f()
+		})
+	}
+	switch todo := action.(type) {
+	case core.Prepare:
+		pctx, cancel := context.WithCancel(ctx)
+		w.activity(todo.A.ID, func(x *activity) { x.prepare = cancel })
+		run(func() {
+			defer cancel()
+			w.Post(w.prepare(pctx, todo))
+		})
+	case core.Cancel:
+		w.activity(todo.ID, func(x *activity) {
+			if x.prepare != nil {
+				x.prepare()
+			}
+		})
+	case core.StartContainer:
+		run(func() { w.start(ctx, todo) })
+	case core.StopContainer:
+		run(func() { w.stop(ctx, todo) })
+	case core.Watch:
+		run(func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
+	case core.Discard:
+		run(func() { w.remove(ctx, readHandle(todo.Handle)) })
+	case core.Cleanup:
+		run(func() { w.cleanup(ctx, todo) })
+	case core.Release:
+		w.mu.Lock()
+		delete(w.ports, todo.ID)
+		w.mu.Unlock()
+	case core.ProbeOn:
+		pctx, cancel := context.WithCancel(ctx)
+		w.activity(todo.A.ID, func(x *activity) {
+			if x.probes != nil {
+				x.probes()
+			}
+			x.probes = cancel
+		})
+		run(func() { w.probe(pctx, todo) })
+	case core.ProbeOff:
+		w.activity(todo.ID, func(x *activity) {
+			if x.probes != nil {
+				x.probes()
+				x.probes = nil
+			}
+		})
+	case core.AwaitQuiet:
+		run(func() { // connections to a pod cannot be seen from here
+			select {
+			case <-ctx.Done():
+			case <-time.After(todo.Least):
+				w.Post(core.Quiet{ID: todo.ID})
+			}
+		})
+	case core.Endpoints:
+		w.direct(ctx, todo, run)
+	case core.RunHook:
+		w.Post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
+	case core.SetLimits:
+		run(func() {
+			w.Post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
+		})
+	case core.RemoveVolumes:
+		run(func() { w.Post(core.VolumesRemoved{Claim: todo.Claim}) })
+	case core.RemoveSnapshot:
+		run(func() { w.Post(core.SnapshotRemoved{ID: todo.ID}) })
+	case core.KeepContact, core.MeasureEvery, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
+		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
+	default:
+		panic(fmt.Sprintf("pods have no action %T", action))
+	}
+}
+
+func (w *Worker) activity(id skerry.InstanceID, fn func(*activity)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.active[id]
+	if x == nil {
+		x = &activity{}
+		w.active[id] = x
+	}
+	fn(x)
+}
+
+// prepare writes the files of an instance into a secret, and chooses its host ports.
+func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared {
+	assigned := &asked.A
+	done := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: spec.RuntimeOCI}
+	fail := func(err error) core.Prepared {
+		_, never := errors.AsType[*Unsupported](err)
+		done.Err, done.Permanent = err.Error(), never || status(err) >= 400 && !passing(err)
+		return done
+	}
+	if err := refuse(assigned); err != nil {
+		return fail(err)
+	}
+	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
+		done.Digest = digestOf(r)
+	}
+	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name,
+		assigned),
+		Data: map[string][]byte{}}
+	for i, f := range assigned.Spec.Config {
+		secret.Data[configKey(i)] = []byte(f.Content)
+	}
+	for i, name := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
+		value, err := w.secret(ctx, name)
+		if err != nil {
+			return fail(fmt.Errorf("secret %s: %w", name.Name, err))
+		}
+		for file, data := range value {
+			secret.Data[secretKeyOf(i, file)] = data
+		}
+	}
+	w.mu.Lock()
+	w.apps[assigned.ID] = assigned.Service.App
+	w.mu.Unlock()
+	secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
+	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error {
+		return w.fleet.opt.Client.putSecret(ctx,
+			secret)
+	}); err != nil {
+		return fail(err)
+	}
+	var err error
+	if done.Ports, err = w.bind(assigned, asked.Keep); err != nil {
+		return fail(err)
+	}
+	return done
+}
+
+func digestOf(ref string) string {
+	for i := len(ref) - 1; i >= 0; i-- {
+		if ref[i] == '@' {
+			return ref[i+1:]
+		}
+	}
+	return ref
+}
+
+// secret fetches a secret from the cluster. It is kept in Kubernetes alone.
+func (w *Worker) secret(ctx context.Context, name spec.SecretName) (spec.SecretValue, error) {
+	up := w.up.Load()
+	if up == nil || w.place.Secrets == nil {
+		return nil, errors.New("there is no cluster to ask")
+	}
+	sealed, err := tier.AskSecret(ctx, up.Transport, w.place.Secrets, name)
+	if err != nil {
+		return nil, err
+	}
+	return w.place.Secrets.Open(name, sealed)
+}
+
+// bind chooses the host ports of an instance: those that it asks for, those that it had, else any that nobody has on the node as far as
+// Kubernetes knows.
+func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
+	_, others, _ := w.fleet.node(w.node)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	used := map[string]bool{}
+	for _, n := range others {
+		for _, p := range n.ports {
+			used[p] = true
+		}
+	}
+	for id, list := range w.ports {
+		for _, b := range list {
+			if id != assigned.ID && b.HostPort > 0 {
+				used[hostPort(b.Protocol, b.HostPort)] = true
+			}
+		}
+	}
+	out := []wire.PortBinding{}
+	for _, p := range assigned.Spec.Ports {
+		b := wire.PortBinding{Name: p.PortName(), Port: p.Port, HostPort: p.HostPort, Protocol: p.Proto()}
+		if b.HostPort < 0 {
+			b.HostPort = 0
+			if i := slices.IndexFunc(keep, func(k wire.PortBinding) bool { return k.Name == b.Name && k.Port == b.Port }); i >= 0 &&
+				!used[hostPort(b.Protocol, keep[i].HostPort)] {
+				b.HostPort = keep[i].HostPort
+			}
+			for port := w.fleet.opt.FirstPort; b.HostPort == 0 && port <= w.fleet.opt.LastPort; port++ {
+				if !used[hostPort(b.Protocol, port)] {
+					b.HostPort = port
+				}
+			}
+			if b.HostPort == 0 {
+				return nil, fmt.Errorf("no host port from %d to %d is free on node %s", w.fleet.opt.FirstPort, w.fleet.opt.LastPort, w.node)
+			}
+		}
+		used[hostPort(b.Protocol, b.HostPort)] = b.HostPort > 0
+		out = append(out, b)
+	}
+	w.ports[assigned.ID] = out
+	return out, nil
+}
+
+// start makes the pod of an attempt and waits until it runs. Every other pod of the instance here ends first: no two run at a time.
+func (w *Worker) start(ctx context.Context, a core.StartContainer) {
+	m := core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
+	h, sight, err := w.launch(ctx, a)
+	if err != nil {
+		if ctx.Err() != nil {
+			return // this program is going away; the next life takes up what is there
+		}
+		var never *Unsupported
+		m.Err, m.Permanent = err.Error(), errors.As(err, &never)
+		w.Post(m)
+		return
+	}
+	if sight.Stage == Ended && sight.Exit.Code == notStarted && sight.Exit.Message != "" {
+		m.Err = sight.Exit.Message
+		w.Post(m)
+		return
+	}
+	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
+	w.Post(m)
+	w.watch(ctx, a.A.ID, a.Attempt, h)
+}
+
+// launch gives the pod once it runs or has ended, else why it does not, and then it is gone.
+func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named handle, sight Sight, err error) {
+	node, _, _ := w.fleet.node(w.node)
+	if node == nil {
+		return named, sight, errors.New("its node is not in Kubernetes")
+	}
+	if err := refuse(&start.A); err != nil {
+		return named, sight, err
+	}
+	w.mu.Lock()
+	ports := w.ports[start.A.ID]
+	w.mu.Unlock()
+	pod, err := w.fleet.opt.Style.pod(&start.A, start.Attempt, node, w.name, ports)
+	if err != nil {
+		return named, sight, err
+	}
+	if len(start.A.Spec.Secrets) > 0 {
+		var have secretObject
+		err := persist(ctx, w.log, "the start of "+string(start.A.ID), func() error {
+			return w.fleet.opt.Client.do(ctx, http.MethodGet, secretPath(w.fleet.opt.Style.Namespace, filesName(start.A.ID, w.name)), nil, nil,
+				&have)
+		})
+		if err != nil {
+			return named, sight, err
+		}
+		keys := []string{}
+		for k := range have.Data {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		fillSecrets(pod, &start.A, keys)
+	}
+	if err := w.clear(ctx, start.A.ID, pod.Metadata.Name, false); err != nil {
+		return named, sight, err
+	}
+	var made *Pod
+	err = persist(ctx, w.log, "the start of "+string(start.A.ID), func() (err error) {
+		made, err = w.fleet.opt.Client.createPod(ctx, pod)
+		return err
+	})
+	if err != nil {
+		return named, sight, err
+	}
+	if made.Metadata.Annotations[attemptNote] != strconv.Itoa(start.Attempt) || made.Metadata.Annotations[instanceNote] != string(start.A.ID) {
+		return named, sight, fmt.Errorf("a pod %s that is not ours is in the way", clean(made.Metadata.Name, 100))
+	}
+	w.fleet.note(made)
+	named = handle{made.Metadata.Name, made.Metadata.UID}
+	why, since := "", time.Now()
+	err = w.fleet.await(ctx, named, true, func(p *Pod, there bool) bool {
+		if p == nil || !there && Look(p, time.Now()).Stage != Ended {
+			why = "its pod was deleted in Kubernetes before it ran"
+			return true
+		}
+		sight = Look(p, time.Now())
+		switch {
+		case sight.Stage == Stuck, sight.Stage == Unplaced && time.Since(since) > w.fleet.opt.Patience:
+			why = sight.Reason
+		case sight.Stage < Stuck && w.unwanted(ctx, start.A.ID):
+			why = "it is not wanted any more"
+		}
+		return why != "" || sight.Stage >= Running
+	})
+	if err == nil && why != "" {
+		err = errors.Join(w.remove(ctx, named), w.awaitEnd(ctx, named))
+		if err == nil {
+			err = errors.New(why)
+		}
+	}
+	return named, sight, err
+}
+
+// unwanted reports whether an instance that is being started is to end.
+func (w *Worker) unwanted(ctx context.Context, id skerry.InstanceID) bool {
+	ending, err := tier.View(ctx, w.Role, func(c *core.Core) (bool, error) {
+		v, ok := core.ViewOf(c, id)
+		return ok && (v.Ending() || v.Halted()), nil
+	})
+	return err == nil && ending
+}
+
+// clear ends the pods of an instance on this worker, but for the one that is named, and waits until they have ended; if all are to be gone,
+// until they are.
+func (w *Worker) clear(ctx context.Context, id skerry.InstanceID, but string, gone bool) error {
+	for _, p := range w.fleet.ofWorker(w.name) {
+		if p.Metadata.Annotations[instanceNote] != string(id) || p.Metadata.Name == but {
+			continue
+		}
+		h := handle{p.Metadata.Name, p.Metadata.UID}
+		if Look(p, time.Now()).Stage == Ended && !gone {
+			continue // its log is kept
+		}
+		if err := w.remove(ctx, h); err != nil {
+			return err
+		}
+		err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
+			return !there || !gone && Look(p, time.Now()).Stage == Ended
+		})
+		if err != nil {
+			return fmt.Errorf("pod %s has not ended: %w", h.Pod, err)
+		}
+	}
+	return nil
+}
+
+// remove asks for the end of a pod, with its own grace.
+func (w *Worker) remove(ctx context.Context, h handle) error {
+	return persist(ctx, w.log, "the end of pod "+h.Pod, func() error {
+		return w.fleet.opt.Client.deletePod(ctx, w.fleet.opt.Style.Namespace, h.Pod, h.UID, nil)
+	})
+}
+
+func (w *Worker) awaitEnd(ctx context.Context, h handle) error {
+	return w.fleet.await(ctx, h, false, func(_ *Pod, there bool) bool { return !there })
+}
+
+func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
+	h, grace := readHandle(a.Handle), int64((a.Grace+time.Second-1)/time.Second)
+	err := persist(ctx, w.log, "the end of pod "+h.Pod, func() error {
+		return w.fleet.opt.Client.deletePod(ctx, w.fleet.opt.Style.Namespace, h.Pod, h.UID, &grace)
+	})
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("stop", "instance", string(a.ID), "pod", h.Pod, "err", err)
+	}
+}
+
+// watch tells the core when a pod has ended.
+func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h handle) {
+	m := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}
+	err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
+		if p != nil {
+			if s := Look(p, time.Now()); s.Stage == Ended {
+				m.Exit = s.Exit
+				return true
+			}
+		}
+		m.Exit = wire.Exit{Code: lostCode, At: time.Now(), Message: "its pod was removed from Kubernetes, and nobody saw its end"}
+		return !there
+	})
+	if err == nil {
+		w.Post(m)
+	}
+}
+
+// cleanup removes all there is of an instance here.
+func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
+	c := core.Cleaned{ID: asked.ID}
+	tctx, cancel := context.WithTimeout(ctx, cleanTime)
+	defer cancel()
+	err := w.clear(tctx, asked.ID, "", true)
+	if err == nil {
+		err = w.fleet.opt.Client.deleteSecret(tctx, w.fleet.opt.Style.Namespace, filesName(asked.ID, w.name))
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		c.Err = err.Error()
+	} else {
+		w.mu.Lock()
+		delete(w.active, asked.ID)
+		delete(w.ports, asked.ID)
+		delete(w.apps, asked.ID)
+		w.mu.Unlock()
+	}
+	w.Post(c)
+}
+
+// probe tells the core what Kubernetes' own probes found. They have counted already, so each verdict stands for as many tries as the core
+// counts. Of liveness nothing is told: the kubelet ends the container, and its end is seen.
+func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
+	var last [2]bool
+	first := true
+	_ = w.fleet.await(ctx, readHandle(asked.Handle), false, func(pod *Pod, there bool) bool {
+		if !there {
+			return true
+		}
+		sight := Look(pod, time.Now())
+		if sight.Stage != Running {
+			return sight.Stage == Ended
+		}
+		now := [2]bool{sight.Started, sight.Ready}
+		for i, kind := range []core.ProbeKind{core.Startup, core.Readiness} {
+			spec := core.ProbeOf(&asked.A.Spec, kind)
+			if !slices.Contains(asked.Kinds, kind) || spec == nil || !first && now[i] == last[i] {
+				continue
+			}
+			tries := max(spec.Successes, 1)
+			if !now[i] {
+				if kind == core.Startup {
+					continue // if it fails for good, the kubelet ends the container
+				}
+				tries = max(spec.Failures, 1)
+			}
+			for range tries {
+				w.Post(core.Probed{ID: asked.A.ID, Attempt: asked.Attempt, Kind: kind, OK: now[i], Text: sight.Reason})
+			}
+		}
+		first, last = false, now
+		return false
+	})
+}
+
+// direct gives the endpoints of a service to the instances of its application.
+func (w *Worker) direct(ctx context.Context, told core.Endpoints, run func(func())) {
+	w.mu.Lock()
+	if told.Gone {
+		delete(w.endpoints, told.Service)
+	} else {
+		w.endpoints[told.Service] = told.List
+	}
+	var ids []skerry.InstanceID
+	for id, app := range w.apps {
+		if app == told.Service.App {
+			ids = append(ids, id)
+		}
+	}
+	w.mu.Unlock()
+	for _, id := range ids {
+		run(func() {
+			path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
+			err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
+				return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(told.Service.App)}})
+			})
+			if err != nil && status(err) != http.StatusNotFound && ctx.Err() == nil {
+				w.log.Warn("write endpoints", "instance", string(id), "err", err)
+			}
+		})
+	}
+}
+
+// endpointsOf writes the file with the endpoints of an application's services.
+func (w *Worker) endpointsOf(app skerry.AppKey) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := map[string][]wire.Endpoint{}
+	for k, list := range w.endpoints {
+		if k.App == app {
+			if list == nil {
+				list = []wire.Endpoint{}
+			}
+			all[k.Service] = list
+		}
+	}
+	data, _ := json.MarshalIndent(all, "", "  ")
+	return append(data, '\n')
+}

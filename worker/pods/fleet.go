@@ -1,0 +1,362 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/panics"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/vault"
+)
+
+// Place is what a worker keeps of itself.
+type Place struct {
+	Store    store.Store
+	Repaired string // what the store had lost when it was opened; empty: nothing
+	Member   *auth.Member
+	Secrets  *vault.Key
+}
+
+// Options set up a fleet.
+type Options struct {
+	Client  *Client
+	Style   Style
+	Version string
+	// Nodes are the labels of those that are to be workers; none: all that run Linux.
+	Nodes map[string]string
+	// FirstPort and LastPort bound the host ports that are chosen.
+	FirstPort, LastPort int
+	// Patience is how long a pod may find no place on its node before it counts as failed.
+	Patience time.Duration
+	// Open opens what a worker keeps, joining the site first if it has not. It is tried again until it works.
+	Open  func(ctx context.Context, worker, node string) (*Place, error)
+	Addrs func() []string // of the cluster
+	Boot  string
+	Log   *slog.Logger
+}
+
+// Fleet is every node of a Kubernetes cluster as a worker.
+type Fleet struct {
+	opt   Options
+	nodes *mirror[Node]
+	pods  *mirror[Pod]
+	wake  chan struct{} // nodes have changed
+
+	mu      sync.Mutex
+	known   map[string]*Node
+	needs   map[string]map[string]need // of others' pods, by node and key
+	own     map[string]*Pod            // of this site, by key
+	gone    map[string]*Pod            // of these, as they last were, until somebody asks
+	waiting map[string]map[chan struct{}]bool
+	workers map[string]*Worker // by node
+	active  sync.WaitGroup
+}
+
+// goneMost bounds what is remembered of pods that are gone.
+const goneMost = 4096
+
+// NewFleet makes a fleet; Run starts it.
+func NewFleet(opt Options) *Fleet {
+	f := &Fleet{opt: opt, wake: make(chan struct{}, 1), known: map[string]*Node{}, needs: map[string]map[string]need{},
+		own: map[string]*Pod{}, gone: map[string]*Pod{}, waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}}
+	f.nodes = newMirror(opt.Client, "/api/v1/nodes", nil, func(n *Node) *Meta { return &n.Metadata }, opt.Log)
+	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
+	f.pods = newMirror(opt.Client, "/api/v1/pods", nil, func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
+	f.pods.set, f.pods.reset, f.pods.told = f.setPod, f.resetPods, f.all
+	return f
+}
+
+// Run makes each schedulable node a worker, and lives until ctx ends. Pods run on.
+func (f *Fleet) Run(ctx context.Context) error {
+	defer f.active.Wait()
+	f.active.Go(func() { f.nodes.run(ctx) })
+	f.active.Go(func() { f.pods.run(ctx) })
+	for _, synced := range []chan struct{}{f.nodes.synced, f.pods.synced} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	f.opt.Log.Info("Kubernetes is heard", "nodes", len(f.known))
+	for {
+		f.start(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+		}
+	}
+}
+
+// start begins the workers of nodes that have none.
+func (f *Fleet) start(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(f.known)) {
+		n := f.known[name]
+		if f.workers[name] != nil || n.Spec.Unschedulable || !spec.HasLabels(n.Metadata.Labels, f.opt.Nodes) ||
+			n.Status.NodeInfo.OperatingSystem != "" && n.Status.NodeInfo.OperatingSystem != "linux" {
+			continue
+		}
+		w := newWorker(f, WorkerName(name), name)
+		f.workers[name] = w
+		f.active.Go(func() { w.live(ctx) })
+	}
+}
+
+// Workers gives those that have begun, by their names.
+func (f *Fleet) Workers() map[string]*Worker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]*Worker{}
+	for _, w := range f.workers {
+		out[w.name] = w
+	}
+	return out
+}
+
+// all has every worker look again.
+func (f *Fleet) all() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.workers {
+		w.nudge()
+	}
+}
+
+func (f *Fleet) setNode(name string, n *Node, gone bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if gone {
+		delete(f.known, name)
+	} else {
+		f.known[name] = n
+	}
+	f.lookLocked(name)
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *Fleet) resetNodes(all map[string]*Node) {
+	f.mu.Lock()
+	f.known = all
+	f.mu.Unlock()
+	f.all()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *Fleet) lookLocked(node string) {
+	if w := f.workers[node]; w != nil {
+		w.nudge()
+	}
+}
+
+// mine reports whether a pod is of this site.
+func (f *Fleet) mine(p *Pod) bool {
+	return p.Metadata.Namespace == f.opt.Style.Namespace && p.Metadata.Labels[managedLabel] == managedBy &&
+		p.Metadata.Labels[siteLabel] == labelValue(f.opt.Style.Site)
+}
+
+func (f *Fleet) setPod(key string, p *Pod, gone bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.setPodLocked(key, p, gone)
+}
+
+func (f *Fleet) setPodLocked(key string, pod *Pod, gone bool) {
+	if f.mine(pod) {
+		if gone {
+			delete(f.own, key)
+			if len(f.gone) >= goneMost {
+				clear(f.gone)
+			}
+			f.gone[key] = pod
+		} else {
+			f.own[key] = pod
+		}
+		for c := range f.waiting[key] {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+		return
+	}
+	n := needOf(pod)
+	if n.node == "" {
+		return
+	}
+	if gone || n.resources == (spec.Resources{}) && len(n.ports) == 0 {
+		delete(f.needs[n.node], key)
+	} else {
+		if f.needs[n.node] == nil {
+			f.needs[n.node] = map[string]need{}
+		}
+		f.needs[n.node][key] = n
+	}
+	f.lookLocked(n.node)
+}
+
+func (f *Fleet) resetPods(all map[string]*Pod) {
+	f.mu.Lock()
+	before := f.own
+	f.own, f.needs = map[string]*Pod{}, map[string]map[string]need{}
+	for key, p := range all {
+		f.setPodLocked(key, p, false)
+	}
+	for key, p := range before {
+		if f.own[key] == nil {
+			f.setPodLocked(key, p, true)
+		}
+	}
+	f.mu.Unlock()
+	f.all()
+}
+
+// node gives a node, what others take of it, and why nothing can be said of it now.
+func (f *Fleet) node(name string) (n *Node, others []need, away error) {
+	away = errors.Join(f.nodes.health(), f.pods.health())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keys := slices.Sorted(maps.Keys(f.needs[name]))
+	for _, k := range keys {
+		others = append(others, f.needs[name][k])
+	}
+	return f.known[name], others, away
+}
+
+func (f *Fleet) key(name string) string { return f.opt.Style.Namespace + "/" + name }
+
+// note takes a pod that was answered before its watch told of it.
+func (f *Fleet) note(p *Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := f.key(p.Metadata.Name)
+	if f.own[key] == nil && (f.gone[key] == nil || f.gone[key].Metadata.UID != p.Metadata.UID) && f.mine(p) {
+		f.own[key] = p
+	}
+}
+
+// ofWorker gives the pods of a worker, in order of their names.
+func (f *Fleet) ofWorker(worker string) (out []*Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(f.own)) {
+		if p := f.own[key]; p.Metadata.Labels[workerLabel] == labelValue(worker) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// subscribe has a channel signalled whenever a pod changes.
+func (f *Fleet) subscribe(name string) (changed chan struct{}, end func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key, c := f.key(name), make(chan struct{}, 1)
+	if f.waiting[key] == nil {
+		f.waiting[key] = map[chan struct{}]bool{}
+	}
+	f.waiting[key][c] = true
+	return c, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if delete(f.waiting[key], c); len(f.waiting[key]) == 0 {
+			delete(f.waiting, key)
+		}
+	}
+}
+
+// find gives a pod as it is, or as it last was if it is gone; nil: nothing was ever seen of it. What the mirror does not have is asked for,
+// because a list may be older than the pod: a pod counts as gone when the API server says so.
+func (f *Fleet) find(ctx context.Context, named handle) (pod *Pod, there bool, err error) {
+	f.mu.Lock()
+	key := f.key(named.Pod)
+	pod, last := f.own[key], f.gone[key]
+	f.mu.Unlock()
+	if pod != nil && (named.UID == "" || pod.Metadata.UID == named.UID) {
+		return pod, true, nil
+	}
+	pod = &Pod{}
+	err = f.opt.Client.do(ctx, http.MethodGet, podPath(f.opt.Style.Namespace, named.Pod), nil, nil, pod)
+	switch {
+	case err == nil && f.mine(pod) && (named.UID == "" || pod.Metadata.UID == named.UID):
+		f.note(pod)
+		return pod, true, nil
+	case err != nil && status(err) != http.StatusNotFound:
+		return nil, false, err
+	}
+	if last != nil && named.UID != "" && last.Metadata.UID != named.UID {
+		last = nil
+	}
+	return last, false, nil
+}
+
+// await waits until a pod is as wanted, or gone. It asks fit again at each change, and every second if often.
+func (f *Fleet) await(ctx context.Context, named handle, often bool, fit func(p *Pod, there bool) bool) error {
+	changed, end := f.subscribe(named.Pod)
+	defer end()
+	var wait time.Duration
+	for {
+		pod, there, err := f.find(ctx, named)
+		if err == nil && (fit(pod, there) || !there) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			if !pause(ctx, &wait, err) {
+				return ctx.Err()
+			}
+			continue
+		}
+		wait = 0
+		var again <-chan time.Time
+		if often {
+			again = time.After(time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case <-again:
+		}
+	}
+}
+
+// live opens what the worker keeps, and runs it until ctx ends.
+func (w *Worker) live(ctx context.Context) {
+	defer panics.Catch(w.log, "a worker")
+	var wait time.Duration
+	for ctx.Err() == nil {
+		place, err := w.fleet.opt.Open(ctx, w.name, w.node)
+		if err == nil {
+			w.open(place)
+			w.log.Info("a node is a worker", "node", w.node)
+			err = w.Role.Run(ctx)
+			err = errors.Join(err, place.Store.Close())
+		}
+		if err != nil && ctx.Err() == nil {
+			w.log.Error(fmt.Sprintf("the worker of node %s does not run", w.node), "err", err)
+		}
+		if !pause(ctx, &wait, err) {
+			return
+		}
+	}
+}

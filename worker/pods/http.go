@@ -1,0 +1,215 @@
+package pods
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/execstream"
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/worker/core"
+)
+
+// ServeHTTP answers what the cluster asks about an instance: its logs, and a way to its ports. What else a worker answers is refused.
+func (w *Worker) ServeHTTP(to http.ResponseWriter, r *http.Request) {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
+	id, what, _ := strings.Cut(rest, "/")
+	var err error
+	switch {
+	case !ok || id == "":
+		err = skerry.Errorf(skerry.CodeNotFound, "a worker that is a node of Kubernetes does not answer %s", r.URL.Path)
+	case what == "logs":
+		err = w.serveLogs(to, r, skerry.InstanceID(id))
+	case what == "portforward":
+		err = w.serveForward(to, r, skerry.InstanceID(id))
+	default:
+		err = skerry.Errorf(skerry.CodeUnsupported, "a worker that is a node of Kubernetes does not do %s", what).
+			WithHint("use kubectl; `skerry describe instance %s` shows its worker, and its pods have the annotation %s", id, instanceNote)
+	}
+	if err != nil {
+		tier.WriteProblem(to, skerry.AsError(err))
+	}
+}
+
+// find gives the pod of the last attempt of an instance, or of the one before.
+func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*Pod, error) {
+	if c := r.URL.Query().Get("container"); c != "" && c != mainContainer {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %s has no container %q", id, c).WithHint("it has: %s", mainContainer)
+	}
+	known, err := tier.View(r.Context(), w.Role, func(c *core.Core) (bool, error) {
+		_, ok := core.ViewOf(c, id)
+		return ok, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
+	}
+	var last, before *Pod
+	attempt := func(p *Pod) int {
+		if p == nil {
+			return 0
+		}
+		n, _ := strconv.Atoi(p.Metadata.Annotations[attemptNote])
+		return n
+	}
+	for _, p := range w.fleet.ofWorker(w.name) {
+		switch {
+		case p.Metadata.Annotations[instanceNote] != string(id):
+		case attempt(p) > attempt(last):
+			last, before = p, last
+		case attempt(p) > attempt(before):
+			before = p
+		}
+	}
+	if last != nil && !previous && Look(last, time.Now()).Stage < Running && before != nil {
+		last = before // the new one has written nothing yet
+	}
+	if previous {
+		last = before
+	}
+	if last == nil || Look(last, time.Now()).Stage < Running {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "the pod of %s has not started yet, or is gone", id).
+			WithHint("`skerry describe instance %s` shows its progress", id)
+	}
+	return last, nil
+}
+
+// logLine is one entry, as every worker gives it.
+type logLine struct {
+	Time   time.Time `json:"time"`
+	Stream string    `json:"stream"`
+	Line   string    `json:"line"`
+}
+
+// lineMost is the longest entry; what is longer arrives in pieces.
+const lineMost = 1 << 20
+
+// serveLogs answers with one JSON object a line. Kubernetes does not tell standard error from standard output.
+func (w *Worker) serveLogs(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	asked := r.URL.Query()
+	pod, err := w.find(r, id, asked.Get("previous") == "true")
+	if err != nil {
+		return err
+	}
+	query := url.Values{"container": {mainContainer}, "timestamps": {"true"}}
+	if asked.Get("follow") == "true" {
+		query.Set("follow", "true")
+	}
+	if t := asked.Get("tail"); t != "" {
+		n, err := strconv.Atoi(t)
+		if err != nil || n < 0 {
+			return skerry.Errorf(skerry.CodeInvalid, "tail %q is not a number", t)
+		}
+		query.Set("tailLines", t)
+	}
+	if t := asked.Get("since"); t != "" {
+		at, err := time.Parse(time.RFC3339Nano, t)
+		if err != nil {
+			return skerry.Errorf(skerry.CodeInvalid, "since %q is not a time as in RFC 3339", t)
+		}
+		query.Set("sinceTime", at.UTC().Format(time.RFC3339))
+	}
+	path := podPath(w.fleet.opt.Style.Namespace, pod.Metadata.Name) + "/log"
+	body, err := w.fleet.opt.Client.open(r.Context(), http.MethodGet, path, query, nil)
+	if err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "logs of %s: %v", id, err)
+	}
+	defer body.Close()
+	to.Header().Set("Content-Type", "application/x-ndjson")
+	to.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(to)
+	_ = flush.Flush()
+	lines, out := bufio.NewReaderSize(body, lineMost), json.NewEncoder(to)
+	for {
+		text, err := lines.ReadSlice('\n')
+		if len(text) > 0 && out.Encode(parseLine(strings.TrimSuffix(string(text), "\n"))) != nil {
+			return nil
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if err != nil {
+			return nil // the end, or the reader has gone
+		}
+		if lines.Buffered() == 0 {
+			_ = flush.Flush()
+		}
+	}
+}
+
+// parseLine takes the time from the beginning of a line. A piece of one has none.
+func parseLine(text string) logLine {
+	stamp, rest, _ := strings.Cut(text, " ")
+	at, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		at, rest = time.Time{}, text
+	}
+	return logLine{at, "stdout", rest}
+}
+
+// serveForward joins an upgraded connection to a port of the instance: of its pod, or where that cannot be reached from here, of its node.
+func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	port, err := strconv.Atoi(r.URL.Query().Get("port"))
+	if err != nil || port < 1 || port > 65535 {
+		return skerry.Errorf(skerry.CodeInvalid, "port %q is not a port", r.URL.Query().Get("port"))
+	}
+	pod, err := w.find(r, id, false)
+	if err != nil {
+		return err
+	}
+	var tries []string
+	node, _, _ := w.fleet.node(w.node)
+	w.mu.Lock()
+	for _, b := range w.ports[id] {
+		if b.Port == port && b.HostPort > 0 && node != nil && address(node) != "" {
+			tries = append(tries, net.JoinHostPort(address(node), strconv.Itoa(b.HostPort)))
+		}
+	}
+	w.mu.Unlock()
+	if pod.Status.PodIP != "" {
+		tries = append(tries, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
+	}
+	var there net.Conn
+	err = net.ErrClosed
+	for _, at := range tries {
+		d := net.Dialer{Timeout: 5 * time.Second}
+		if there, err = d.DialContext(r.Context(), "tcp", at); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "port %d of %s does not answer: %v", port, id, err).
+			WithHint("publish it with hostPort, or run skerry-kubernetes where pods can be reached")
+	}
+	defer there.Close()
+	conn, buf, err := execstream.Accept(to, r, execstream.ProtoForward)
+	if err != nil {
+		return nil // it was answered
+	}
+	defer conn.Close()
+	done := make(chan struct{}, 2)
+	go func() {
+		_, _ = io.Copy(there, buf)
+		if t, ok := there.(*net.TCPConn); ok {
+			_ = t.CloseWrite()
+		}
+		done <- struct{}{}
+	}()
+	go func() {
+		_, _ = io.Copy(conn, there)
+		conn.Close() // there is no half-close on a stream
+		done <- struct{}{}
+	}()
+	<-done
+	<-done
+	return nil
+}

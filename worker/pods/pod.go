@@ -1,0 +1,410 @@
+package pods
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/artifact/imageref"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+)
+
+// Unsupported says what of an assignment cannot be done by a pod. The cluster then looks for another place.
+type Unsupported struct{ What, Why string }
+
+func (u *Unsupported) Error() string { return "unsupported: " + u.What + ": " + u.Why }
+
+// What labels and annotations of our objects are called. Labels are for selecting, and have bounded values; what must be exact is
+// annotated.
+const (
+	managedLabel  = "app.kubernetes.io/managed-by"
+	managedBy     = "skerry-kubernetes"
+	siteLabel     = "skerry.dev/site"
+	workerLabel   = "skerry.dev/worker"
+	appLabel      = "skerry.dev/app"
+	serviceLabel  = "skerry.dev/service"
+	instanceNote  = "skerry.dev/instance"
+	fenceNote     = "skerry.dev/fence"
+	attemptNote   = "skerry.dev/attempt"
+	restartNote   = "skerry.dev/restart"
+	mainContainer = spec.MainContainer
+)
+
+// refuse says what of an assignment cannot be done by a pod; nil: nothing. The site places no such service here as far as abilities and
+// features of the worker show it; a site of before may.
+func refuse(assigned *spec.Assignment) error {
+	service := &assigned.Spec
+	no := func(what, why string) error { return &Unsupported{what, why} }
+	_, stops := service.OnDisconnect.StopAfter()
+	rt := assigned.Runtime
+	if rt == "" && slices.Contains(service.Runtimes(), spec.RuntimeOCI) {
+		rt = spec.RuntimeOCI
+	}
+	switch {
+	case rt != spec.RuntimeOCI:
+		return no("runtime "+assigned.Runtime, "pods run containers (runtime oci)")
+	case service.Image == "":
+		return no("image", "a pod needs one")
+	case len(service.Init) > 0:
+		return no("init", "each start of a container would be a pod of its own")
+	case len(service.Sidecars) > 0:
+		return no("sidecars", "each start of a container would be a pod of its own")
+	case len(service.Devices) > 0, len(assigned.Devices) > 0:
+		return no("devices", "Kubernetes gives devices by its own plugins")
+	case service.LimitsIO():
+		return no("resources.io", "Kubernetes has no limits of reading and writing")
+	case stops:
+		return no("onDisconnect stopAfter", "nothing ends a pod for sure while this agent is away")
+	case len(assigned.Signers) > 0:
+		return no("signatures", "the node's kubelet pulls the image, and does not check who signed it")
+	case assigned.Egress != nil:
+		return no("egress", "a network policy would be Kubernetes' to enforce")
+	case service.Resources.ExclusiveCPUs > 0, service.Resources.HugePages != spec.HugePages{}, service.Resources.TPUs > 0,
+		service.Resources.BandwidthIn > 0, service.Resources.BandwidthOut > 0:
+		return no("resources", "of resources, cpu, memory, storage and gpus are given to pods")
+	case len(spec.ServicePortsOf(service)) > 0:
+		return no("servicePort", "the pod's network is Kubernetes'")
+	}
+	if f := spec.LackedFeature(service, features()); f != "" && f != spec.FeatureAliases {
+		return no(f, "pods are not given it")
+	}
+	for _, v := range service.Volumes {
+		if v.Empty == nil {
+			return no("volume "+v.Name, "only empty volumes are offered")
+		}
+	}
+	switch strings.TrimPrefix(strings.ToUpper(service.StopSignal), "SIG") {
+	case "", "TERM", "15":
+	default:
+		return no("stopSignal "+service.StopSignal, "Kubernetes sends the image's, or SIGTERM")
+	}
+	if _, err := usersOf(service.User); err != nil {
+		return err
+	}
+	return nil
+}
+
+// usersOf reads USER or USER:GROUP as numbers.
+func usersOf(text string) (out [2]*int64, err error) {
+	if text == "" {
+		return out, nil
+	}
+	user, group, both := strings.Cut(text, ":")
+	for i, part := range []string{user, group} {
+		if i == 1 && !both {
+			break
+		}
+		n, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || n < 0 || n > 1<<31-1 {
+			return out, &Unsupported{"user " + text, "a pod takes users and groups by number alone"}
+		}
+		out[i] = &n
+	}
+	return out, nil
+}
+
+// Style is how pods are made, for all of them.
+type Style struct {
+	Namespace string // of Kubernetes
+	Site      string // whose pods they are
+	// Registry, if set, is where images come from whose name has no registry; else docker.io, as everywhere.
+	Registry   string
+	PullSecret string // name of a secret of the namespace with which images are pulled; empty: none
+	Priority   string // class of all pods; empty: the default
+}
+
+// podName names the pod of an attempt. Another token, worker or attempt gives another name.
+func podName(a *spec.Assignment, worker string, attempt int) string {
+	f := a.Fence
+	return fmt.Sprintf("%s-%s-%d", short(string(a.ID)), mark(string(a.ID), worker, fmt.Sprint(f.RootEpoch, f.ClusterTerm, f.Sequence)),
+		attempt)
+}
+
+// filesName names the secret with the files of an instance on a worker.
+func filesName(id skerry.InstanceID, worker string) string {
+	return fmt.Sprintf("%s-%s-files", short(string(id)), mark(string(id), worker))
+}
+
+// short makes the beginning of a name of a pod of any text.
+func short(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, s)
+	if len(s) > 36 {
+		s = s[:36]
+	}
+	if s = strings.Trim(s, "-"); s == "" {
+		return "x"
+	}
+	return s
+}
+
+// labelValue makes a value of a label of any text.
+func labelValue(s string) string {
+	ok := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
+	}
+	if len(s) <= 63 && strings.IndexFunc(s, func(r rune) bool { return !ok(r) }) < 0 && s == strings.Trim(s, "-_.") {
+		return s
+	}
+	return short(s) + "-" + mark(s)
+}
+
+// metadata names an object of an instance, and whose it is.
+func (st *Style) metadata(name, worker string, a *spec.Assignment) Meta {
+	return Meta{Name: name, Namespace: st.Namespace,
+		Labels: map[string]string{managedLabel: managedBy, siteLabel: labelValue(st.Site), workerLabel: labelValue(worker),
+			appLabel: labelValue(a.Service.App.Namespace + "." + a.Service.App.Name), serviceLabel: labelValue(a.Service.Service)},
+		Annotations: map[string]string{instanceNote: string(a.ID)}}
+}
+
+// pod describes the pod of an attempt to run an instance on a node.
+func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker string, ports []wire.PortBinding) (*Pod, error) {
+	service := &assigned.Spec
+	made := &Pod{APIVersion: "v1", Kind: "Pod", Metadata: st.metadata(podName(assigned, worker, attempt), worker, assigned)}
+	fence := fmt.Sprintf("%d.%d.%d", assigned.Fence.RootEpoch, assigned.Fence.ClusterTerm, assigned.Fence.Sequence)
+	maps.Copy(made.Metadata.Annotations, map[string]string{fenceNote: fence, attemptNote: strconv.Itoa(attempt),
+		restartNote: strconv.FormatUint(assigned.Restart, 10)})
+	no := false
+	grace := int64(10)
+	if service.TerminationGrace != nil {
+		grace = int64((time.Duration(*service.TerminationGrace) + time.Second - 1) / time.Second)
+	}
+	made.Spec = PodSpec{RestartPolicy: "Never", Grace: &grace, AutomountToken: &no, ServiceLinks: &no, PriorityClassName: st.Priority,
+		Tolerations: tolerated(node, service.Placement.Tolerations),
+		Affinity: &affinity{nodeAffinity{nodeSelector{[]nodeTerm{{[]requirement{
+			{Key: "metadata.name", Operator: "In", Values: []string{node.Metadata.Name}}}}}}}}}
+	if st.PullSecret != "" {
+		made.Spec.ImagePullSecrets = []nameRef{{st.PullSecret}}
+	}
+	for _, h := range service.ExtraHosts {
+		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
+	}
+	c := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY, PullPolicy: "IfNotPresent"}
+	var err error
+	if c.Image, err = st.image(assigned); err != nil {
+		return nil, err
+	}
+	if err := variables(&c, assigned, node, worker); err != nil {
+		return nil, err
+	}
+	if c.Security, err = security(assigned); err != nil {
+		return nil, err
+	}
+	c.Resources = resources(assigned)
+	for i, b := range ports {
+		c.Ports = append(c.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
+			Protocol: strings.ToUpper(b.Protocol)})
+	}
+	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness),
+		probe(service.Probes.Liveness)
+	mounts(made, &c, assigned, worker)
+	made.Spec.Containers = []PodContainer{c}
+	return made, nil
+}
+
+// image gives the image, by the digest that the site has settled on.
+func (st *Style) image(a *spec.Assignment) (string, error) {
+	named, err := imageref.Parse(a.Spec.Image)
+	if err != nil {
+		return "", &Unsupported{"image", err.Error()}
+	}
+	if pinned := a.Digest[a.Spec.Image]; pinned != "" {
+		if r, err := imageref.Parse(pinned); err == nil && r.Digest != "" {
+			named = named.Pinned(r.Digest)
+		}
+	}
+	text := named.String()
+	if rest, ok := strings.CutPrefix(text, imageref.DefaultRegistry+"/"); ok && st.Registry != "" {
+		if !strings.Contains(a.Spec.Image, "/") {
+			rest = strings.TrimPrefix(rest, "library/")
+		}
+		text = st.Registry + "/" + rest
+	}
+	return text, nil
+}
+
+// resources are the guaranteed amounts, and the most that the container may use.
+func resources(a *spec.Assignment) podResources {
+	r := a.Level.Enforced(a.Spec.Resources, spec.RuntimeOCI)
+	out := podResources{map[string]text{}, map[string]text{}}
+	set := func(list map[string]text, name string, n int64, unit string) {
+		if n > 0 {
+			list[name] = text(strconv.FormatInt(n, 10) + unit)
+		}
+	}
+	set(out.Requests, "cpu", int64(r.CPU), "m")
+	set(out.Requests, "memory", int64(r.Memory), "")
+	set(out.Requests, "ephemeral-storage", int64(r.Storage), "")
+	set(out.Limits, "cpu", int64(r.MostCPU()), "m")
+	set(out.Limits, "memory", int64(r.MostMemory()), "")
+	set(out.Limits, "ephemeral-storage", int64(r.Storage), "")
+	set(out.Requests, gpuResource, int64(r.GPUs), "")
+	set(out.Limits, gpuResource, int64(r.GPUs), "")
+	return out
+}
+
+// security holds the container to the level of its organisation. The site has looked at the manifest; what it leaves to the worker is what
+// a container has without asking.
+func security(assigned *spec.Assignment) (*podSecurity, error) {
+	service := assigned.Spec.Security
+	users, err := usersOf(assigned.Spec.User)
+	if err != nil {
+		return nil, err
+	}
+	escalate := service.NewPrivs || service.Privileged
+	out := &podSecurity{Privileged: service.Privileged, ReadOnlyRoot: service.ReadOnlyRoot, RunAsUser: users[0], RunAsGroup: users[1],
+		AllowEscalation: &escalate}
+	for _, name := range service.AddCaps {
+		out.addCap(name)
+	}
+	restricted := !service.Privileged && assigned.Level != "" && assigned.Level != spec.LevelPrivileged && assigned.Level != spec.LevelBaseline
+	for _, name := range service.DropCaps {
+		out.drop(spec.CapName(name))
+	}
+	if restricted {
+		if out.Capabilities == nil {
+			out.Capabilities = &capabilities{}
+		}
+		out.Capabilities.Drop = []string{"ALL"}
+	}
+	if service.Seccomp == "unconfined" {
+		out.Seccomp = &seccomp{"Unconfined"}
+	} else if !service.Privileged {
+		out.Seccomp = &seccomp{"RuntimeDefault"}
+	}
+	for _, capability := range capsOf(out) {
+		if capability == "SYS_ADMIN" { // the API server refuses it together with no escalation
+			yes := true
+			out.AllowEscalation = &yes
+		}
+	}
+	return out, nil
+}
+
+func capsOf(s *podSecurity) []string {
+	if s.Capabilities == nil {
+		return nil
+	}
+	return s.Capabilities.Add
+}
+
+func (s *podSecurity) addCap(name string) {
+	if s.Capabilities == nil {
+		s.Capabilities = &capabilities{}
+	}
+	s.Capabilities.Add = append(s.Capabilities.Add, spec.CapName(name))
+}
+
+func (s *podSecurity) drop(name string) {
+	if s.Capabilities == nil {
+		s.Capabilities = &capabilities{}
+	}
+	s.Capabilities.Drop = append(s.Capabilities.Drop, name)
+}
+
+// probe is a probe of Kubernetes, which the node's kubelet tries.
+func probe(pod *spec.Probe) map[string]any {
+	if pod == nil {
+		return nil
+	}
+	seconds := func(d spec.Duration, least int64) int64 {
+		return max(least, int64((time.Duration(d)+time.Second-1)/time.Second))
+	}
+	out := map[string]any{"initialDelaySeconds": seconds(pod.InitialDelay, 0), "periodSeconds": seconds(pod.Interval, 1),
+		"timeoutSeconds": seconds(pod.Timeout, 1), "failureThreshold": max(pod.Failures, 1), "successThreshold": max(pod.Successes, 1)}
+	switch {
+	case pod.HTTP != nil:
+		headers := []map[string]string{}
+		for _, k := range slices.Sorted(maps.Keys(pod.HTTP.Headers)) {
+			headers = append(headers, map[string]string{"name": k, "value": pod.HTTP.Headers[k]})
+		}
+		out["httpGet"] = map[string]any{"path": pod.HTTP.Path, "port": pod.HTTP.Port, "httpHeaders": headers}
+	case pod.TCP != nil:
+		out["tcpSocket"] = map[string]any{"port": pod.TCP.Port}
+	case pod.Exec != nil:
+		out["exec"] = map[string]any{"command": pod.Exec.Command}
+	}
+	return out
+}
+
+// Where the files of an instance appear.
+const (
+	filesVolume = "skerry-files"
+	endpointsAt = "/run/skerry"
+	endpoints   = "endpoints.json"
+)
+
+// mounts adds volumes and files.
+func mounts(pod *Pod, container *PodContainer, assigned *spec.Assignment, worker string) {
+	service := &assigned.Spec
+	for _, v := range service.Volumes {
+		e := &emptyDir{}
+		if v.Empty.Memory {
+			e.Medium = "Memory"
+		}
+		if v.Empty.Size > 0 {
+			e.SizeLimit = strconv.FormatInt(int64(v.Empty.Size), 10)
+		}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "v-" + v.Name, EmptyDir: e})
+	}
+	for _, m := range service.Mounts {
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath,
+			ReadOnly: m.ReadOnly})
+	}
+	files := filesName(assigned.ID, worker)
+	from := &secretVolume{SecretName: files, Items: []keyPath{{Key: endpoints, Path: endpoints, Mode: 0o444}}}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: filesVolume, Secret: from})
+	container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: filesVolume, MountPath: endpointsAt, ReadOnly: true})
+	for i, f := range service.Config {
+		mode, err := strconv.ParseUint(f.Mode, 8, 9)
+		if err != nil {
+			mode = 0o444
+		}
+		name := fmt.Sprintf("c-%d", i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files,
+			Items: []keyPath{{Key: configKey(i), Path: path.Base(f.Path), Mode: int(mode)}}}})
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: f.Path, SubPath: path.Base(f.Path),
+			ReadOnly: true})
+	}
+	for i := range service.Secrets {
+		// The items are those that the secret had when it was fetched: all whose keys begin so. They are filled in by the caller.
+		name := fmt.Sprintf("s-%d", i)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files}})
+		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: service.Secrets[i].Path, ReadOnly: true})
+	}
+}
+
+func configKey(i int) string { return fmt.Sprintf("config.%d", i) }
+
+func secretKeyOf(i int, file string) string { return fmt.Sprintf("secret.%d.%s", i, file) }
+
+// fillSecrets names the files of secrets in a pod's volumes, by what the instance's files have.
+func fillSecrets(p *Pod, a *spec.Assignment, keys []string) {
+	for i := range a.Spec.Secrets {
+		prefix := secretKeyOf(i, "")
+		for v := range p.Spec.Volumes {
+			if p.Spec.Volumes[v].Name != fmt.Sprintf("s-%d", i) {
+				continue
+			}
+			for _, k := range keys {
+				if file, ok := strings.CutPrefix(k, prefix); ok {
+					p.Spec.Volumes[v].Secret.Items = append(p.Spec.Volumes[v].Secret.Items,
+						keyPath{Key: k, Path: file, Mode: int(a.Spec.Secrets[i].FileMode())})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,417 @@
+package podstest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Kubelet is a stand-in for the agent of a node: it registers the node, and runs the one container of each pod that is bound to it as a
+// process. It has no images, namespaces or volumes: Programs says which program an image stands for, and what it lacks cannot be pulled.
+type Kubelet struct {
+	t        testing.TB
+	Name     string
+	Server   string // the API server
+	Client   *http.Client
+	Programs map[string]string // by a part of the image's name
+	Labels   map[string]string
+
+	logs *httptest.Server
+	mu   sync.Mutex
+	runs map[string]*process // by the pod's UID
+	off  bool
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+type process struct {
+	pod     Object
+	cmd     *exec.Cmd
+	lines   bytes.Buffer
+	changed chan struct{}
+	over    bool
+	killed  bool
+}
+
+// Start registers the node and begins to work, until the test ends.
+func (k *Kubelet) Start(t testing.TB) {
+	t.Helper()
+	k.t, k.runs, k.stop = t, map[string]*process{}, make(chan struct{})
+	k.logs = httptest.NewTLSServer(http.HandlerFunc(k.serveLogs))
+	labels := Object{"kubernetes.io/hostname": k.Name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+	for key, v := range k.Labels {
+		labels[key] = v
+	}
+	if code, text := k.Do("POST", "/api/v1/nodes", Object{"apiVersion": "v1", "kind": "Node",
+		"metadata": Object{"name": k.Name, "labels": labels}}, nil); code != 201 && code != 200 {
+		t.Fatalf("register node %s: status %d: %s", k.Name, code, text)
+	}
+	k.Ready(true)
+	k.done.Go(k.work)
+	t.Cleanup(func() {
+		close(k.stop)
+		k.done.Wait()
+		k.mu.Lock()
+		for _, p := range k.runs {
+			if !p.over {
+				_ = p.cmd.Process.Kill()
+			}
+		}
+		k.mu.Unlock()
+		k.logs.CloseClientConnections()
+		k.logs.Close()
+	})
+}
+
+// Ready says whether the node is in touch. While it is not, nothing is told to the API server, and what runs runs on.
+func (k *Kubelet) Ready(is bool) {
+	k.t.Helper()
+	k.mu.Lock()
+	k.off = !is
+	k.mu.Unlock()
+	ready, reason := "True", "KubeletReady"
+	if !is {
+		ready, reason = "Unknown", "NodeStatusUnknown"
+	}
+	at, _ := url.Parse(k.logs.URL)
+	port, _ := strconv.Atoi(at.Port())
+	amounts := Object{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "20Gi", "pods": "110"}
+	code, text := k.Do("PATCH", "/api/v1/nodes/"+k.Name+"/status", Object{"status": Object{
+		"capacity": amounts, "allocatable": amounts,
+		"conditions": []Object{{"type": "Ready", "status": ready, "reason": reason, "message": "stand-in", "lastHeartbeatTime": now(),
+			"lastTransitionTime": now()}},
+		"addresses":       []Object{{"type": "InternalIP", "address": "127.0.0.1"}},
+		"daemonEndpoints": Object{"kubeletEndpoint": Object{"Port": port}},
+		"nodeInfo": Object{"architecture": "amd64", "operatingSystem": "linux", "kernelVersion": "6.1", "containerRuntimeVersion": "stand-in://1",
+			"kubeletVersion": "v1.37.2", "machineID": "", "systemUUID": "", "bootID": "", "osImage": "", "kubeProxyVersion": ""}}}, nil)
+	if code != 200 {
+		k.t.Fatalf("status of node %s: %d: %s", k.Name, code, text)
+	}
+	// Kubernetes marks new nodes until its controllers, which do not run here, have seen them.
+	k.Do("PATCH", "/api/v1/nodes/"+k.Name, Object{"spec": Object{"taints": nil}}, nil)
+}
+
+func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// Do asks the API server.
+func (k *Kubelet) Do(method, path string, body, out any) (code int, text string) {
+	data, _ := json.Marshal(body)
+	if body == nil {
+		data = nil
+	}
+	req, err := http.NewRequest(method, k.Server+path, bytes.NewReader(data))
+	if err != nil {
+		return 0, err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if method == "PATCH" {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	client := k.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	got, _ := io.ReadAll(res.Body)
+	if out != nil {
+		_ = json.Unmarshal(got, out)
+	}
+	return res.StatusCode, string(got)
+}
+
+// Pods lists the pods of this node.
+func (k *Kubelet) Pods() (out []Object) {
+	var list struct {
+		Items []Object `json:"items"`
+	}
+	k.Do("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3D"+k.Name, nil, &list)
+	return list.Items
+}
+
+// Running counts the processes that run here.
+func (k *Kubelet) Running() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.runs {
+		if !p.over {
+			n++
+		}
+	}
+	return n
+}
+
+// Kill has every process end by a signal.
+func (k *Kubelet) Kill(s syscall.Signal) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.runs {
+		if !p.over {
+			_ = p.cmd.Process.Signal(s)
+		}
+	}
+}
+
+func (k *Kubelet) work() {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-k.stop:
+			return
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		off := k.off
+		k.mu.Unlock()
+		if off {
+			continue
+		}
+		for _, pod := range k.Pods() {
+			k.see(pod)
+		}
+	}
+}
+
+// see brings one pod forward.
+func (k *Kubelet) see(pod Object) {
+	uid := Text(pod, "metadata", "uid")
+	k.mu.Lock()
+	p := k.runs[uid]
+	k.mu.Unlock()
+	phase := Text(pod, "status", "phase")
+	switch deleted := Text(pod, "metadata", "deletionTimestamp") != ""; {
+	case deleted && (p == nil || p.over):
+		k.Do("DELETE", podPath(pod), Object{"gracePeriodSeconds": 0, "preconditions": Object{"uid": uid}}, nil)
+	case deleted && !p.killed:
+		p.killed = true
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		grace, _ := Get(pod, "metadata", "deletionGracePeriodSeconds").(float64)
+		time.AfterFunc(time.Duration(grace*float64(time.Second)), func() { _ = p.cmd.Process.Kill() })
+	case p == nil && !deleted && phase == "Pending":
+		k.begin(pod, uid)
+	}
+}
+
+func podPath(pod Object) string {
+	return "/api/v1/namespaces/" + Text(pod, "metadata", "namespace") + "/pods/" + Text(pod, "metadata", "name")
+}
+
+func (k *Kubelet) tell(pod Object, phase string, state Object, ready bool) {
+	image := Text(first(pod), "image")
+	_, running := state["running"]
+	text := "False"
+	if ready {
+		text = "True"
+	}
+	k.Do("PATCH", podPath(pod)+"/status", Object{"status": Object{"phase": phase, "podIP": "127.0.0.1",
+		"conditions": []Object{{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": text}},
+		"containerStatuses": []Object{{"name": Text(first(pod), "name"), "image": image, "imageID": image, "ready": ready, "started": running,
+			"restartCount": 0, "state": state}}}}, nil)
+}
+
+func first(pod Object) Object {
+	list, _ := Get(pod, "spec", "containers").([]any)
+	if len(list) == 0 {
+		return Object{}
+	}
+	c, _ := list[0].(Object)
+	return c
+}
+
+func texts(list any) (out []string) {
+	items, _ := list.([]any)
+	for _, v := range items {
+		t, _ := v.(string)
+		out = append(out, t)
+	}
+	return out
+}
+
+// begin starts the process of a pod.
+func (k *Kubelet) begin(pod Object, uid string) {
+	container, program := first(pod), ""
+	for image, path := range maps.All(k.Programs) {
+		if strings.Contains(Text(container, "image"), image) {
+			program = path
+		}
+	}
+	if program == "" {
+		k.tell(pod, "Pending", Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(container,
+			"image")}}, false)
+		return
+	}
+	args := append(texts(container["command"]), texts(container["args"])...)
+	if len(args) > 0 {
+		args = args[1:]
+	}
+	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
+		args[i] = strings.ReplaceAll(args[i], "$$", "$")
+	}
+	run := &process{pod: pod, changed: make(chan struct{})}
+	run.cmd = exec.Command(program, args...)
+	run.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	run.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	env, _ := container["env"].([]any)
+	for _, e := range env {
+		run.cmd.Env = append(run.cmd.Env, Text(e.(Object), "name")+"="+strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$"))
+	}
+	run.cmd.Stdout = &stamped{k: k, p: run}
+	run.cmd.Stderr = run.cmd.Stdout
+	began := now()
+	if err := run.cmd.Start(); err != nil {
+		k.tell(pod, "Failed", Object{"terminated": Object{"exitCode": 128, "reason": "StartError", "message": err.Error(), "startedAt": began,
+			"finishedAt": now()}}, false)
+		return
+	}
+	k.mu.Lock()
+	k.runs[uid] = run
+	k.mu.Unlock()
+	probe, _ := container["readinessProbe"].(Object)
+	k.tell(pod, "Running", Object{"running": Object{"startedAt": began}}, probe == nil)
+	if probe != nil {
+		k.done.Go(func() { k.probe(run, probe, began) })
+	}
+	k.done.Go(func() {
+		err := run.cmd.Wait()
+		state := Object{"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": now()}
+		var ended *exec.ExitError
+		if errors.As(err, &ended) {
+			code := ended.ExitCode()
+			if w, ok := ended.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+				code = 128 + int(w.Signal())
+			}
+			state["exitCode"], state["reason"] = code, "Error"
+		}
+		phase := "Succeeded"
+		if state["exitCode"] != 0 {
+			phase = "Failed"
+		}
+		for { // while it is out of touch nobody hears of it
+			k.mu.Lock()
+			off := k.off
+			k.mu.Unlock()
+			if !off {
+				break
+			}
+			select {
+			case <-k.stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		k.tell(pod, phase, Object{"terminated": state}, false)
+		k.mu.Lock()
+		run.over = true
+		close(run.changed)
+		run.changed = make(chan struct{})
+		k.mu.Unlock()
+	})
+}
+
+// probe tries an HTTP probe until it has passed once.
+func (k *Kubelet) probe(run *process, probe Object, began string) {
+	port, _ := Get(probe, "httpGet", "port").(float64)
+	for {
+		res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", int(port), Text(probe, "httpGet", "path")))
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode < 400 {
+				k.tell(run.pod, "Running", Object{"running": Object{"startedAt": began}}, true)
+				return
+			}
+		}
+		k.mu.Lock()
+		over := run.over
+		k.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-k.stop:
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// stamped writes the log of a process with the time before each line.
+type stamped struct {
+	k    *Kubelet
+	p    *process
+	rest []byte
+}
+
+func (s *stamped) Write(data []byte) (int, error) {
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	s.rest = append(s.rest, data...)
+	for {
+		i := bytes.IndexByte(s.rest, '\n')
+		if i < 0 {
+			break
+		}
+		fmt.Fprintf(&s.p.lines, "%s %s\n", time.Now().UTC().Format(time.RFC3339Nano), s.rest[:i])
+		s.rest = s.rest[i+1:]
+	}
+	close(s.p.changed)
+	s.p.changed = make(chan struct{})
+	return len(data), nil
+}
+
+// serveLogs answers as a kubelet does: /containerLogs/NAMESPACE/POD/CONTAINER.
+func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(r.URL.Path, "/")
+	if len(parts) != 5 || parts[1] != "containerLogs" {
+		http.NotFound(w, r)
+		return
+	}
+	k.mu.Lock()
+	var run *process
+	for _, x := range k.runs {
+		if Text(x.pod, "metadata", "name") == parts[3] {
+			run = x
+		}
+	}
+	k.mu.Unlock()
+	if run == nil {
+		http.NotFound(w, r)
+		return
+	}
+	sent, follow := 0, r.URL.Query().Get("follow") == "true"
+	for {
+		k.mu.Lock()
+		data, over, changed := bytes.Clone(run.lines.Bytes()[sent:]), run.over, run.changed
+		k.mu.Unlock()
+		sent += len(data)
+		_, _ = w.Write(data)
+		_ = http.NewResponseController(w).Flush()
+		if over || !follow {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		case <-k.stop:
+			return
+		}
+	}
+}
