@@ -108,7 +108,8 @@ func TestDashboard(t *testing.T) {
 func play(t *testing.T, env []string, args ...string) {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
-	cmd := exec.CommandContext(t.Context(), "node", append([]string{"node_modules/@playwright/test/cli.js", "test", "--reporter=json"}, args...)...)
+	args = append([]string{"node_modules/@playwright/test/cli.js", "test", "--reporter=json"}, args...)
+	cmd := exec.CommandContext(t.Context(), "node", args...)
 	cmd.Dir = "../web"
 	cmd.Env = append(append(os.Environ(), "SKERRY_ROOT="+dashboardRoot, "SKERRY_SITE="+dashboardSite,
 		"SKERRY_RESULTS="+filepath.Join(t.TempDir(), "results"), "PLAYWRIGHT_JSON_OUTPUT_NAME="+report), env...)

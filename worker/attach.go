@@ -149,23 +149,23 @@ func (a *attachables) offer(registry *cdi.Registry, list []devices.Device, paths
 	for _, node := range registry.Nodes() {
 		at[nodeAt(node)] = true
 	}
-	out := map[string]devices.Device{}
+	offered := map[string]devices.Device{}
 	for _, d := range list {
-		_, twice := out[d.ID()]
+		_, twice := offered[d.ID()]
 		if twice || slices.ContainsFunc(d.Nodes, func(n string) bool { return nodeAt(n) == "" || at[nodeAt(n)] }) {
 			continue
 		}
 		for _, n := range d.Nodes {
 			at[nodeAt(n)] = true
 		}
-		out[d.ID()] = d
+		offered[d.ID()] = d
 	}
 	for i, p := range paths {
 		if node := nodeAt(a.host(p)); node == "" || at[node] {
 			paths[i] = ""
 		}
 	}
-	return out
+	return offered
 }
 
 // nodeAt gives where a device node really is; empty: there is none.
@@ -270,9 +270,9 @@ func (a *attachables) apply(task *runtime.Spec, service *spec.ServiceSpec, names
 }
 
 // give gives a container a device that was found or listed, and tells it in a variable where that is.
-func (a *attachables) give(task *runtime.Spec, d *devices.Device, asked *spec.DeviceRequest, variable string) error {
-	value := d.Address
-	for i, node := range d.Nodes {
+func (a *attachables) give(task *runtime.Spec, device *devices.Device, asked *spec.DeviceRequest, variable string) error {
+	value := device.Address
+	for i, node := range device.Nodes {
 		target := a.inside(node)
 		if asked != nil && asked.At != "" {
 			target = asked.At
@@ -282,13 +282,13 @@ func (a *attachables) give(task *runtime.Spec, d *devices.Device, asked *spec.De
 		}
 		if i > 0 && target == value || slices.ContainsFunc(task.Devices, func(o runtime.Device) bool { return o.Target == target }) {
 			return &runtime.StartError{Field: "devices",
-				Err: fmt.Errorf("%s has more than one node, or another device is at %s, too", d.ID(), target)}
+				Err: fmt.Errorf("%s has more than one node, or another device is at %s, too", device.ID(), target)}
 		}
 		task.Devices = append(task.Devices, runtime.Device{Path: node, Target: target})
 	}
-	if len(d.Nodes) == 0 && asked != nil && asked.At != "" {
+	if len(device.Nodes) == 0 && asked != nil && asked.At != "" {
 		return &runtime.StartError{Field: "devices",
-			Err: fmt.Errorf("%s is in the network: it has no node that could be at %s", d.ID(), asked.At)}
+			Err: fmt.Errorf("%s is in the network: it has no node that could be at %s", device.ID(), asked.At)}
 	}
 	task.Env = append(task.Env, variable+"="+value)
 	return nil

@@ -76,9 +76,9 @@ type followed struct {
 // followedFor is how old that file may be: who has switched this off for a day does not want that day's lines.
 const followedFor = time.Hour
 
-// FollowLogs gives each line that containers of this worker write from now on, until ctx ends, and what they wrote since a FollowLogs before
-// that ended in order, as it does when an agent is restarted or upgraded. each may wait: only its container's lines wait with it, in the log,
-// which keeps as many as it has room for. A line that it does not take, because ctx has ended, is given again the next time.
+// FollowLogs gives each line that containers of this worker write from now on, until ctx ends, and what they wrote since a FollowLogs
+// before that ended in order, as it does when an agent is restarted or upgraded. each may wait: only its container's lines wait with it, in
+// the log, which keeps as many as it has room for. A line that it does not take, because ctx has ended, is given again the next time.
 func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogLine) bool) error {
 	changes := s.journal.Subscribe()
 	defer changes.Close()
@@ -116,8 +116,8 @@ func (s *Server) FollowLogs(ctx context.Context, each func(context.Context, LogL
 	}
 }
 
-// resume says from when on the logs of the containers that are there at first are read. Without a word from an agent before, what was written
-// until now was for who followed it then.
+// resume says from when on the logs of the containers that are there at first are read. Without a word from an agent before, what was
+// written until now was for who followed it then.
 func (all *logReaders) resume() func(key string) time.Time {
 	path, now := filepath.Join(all.s.opt.Dir, followedFile), time.Now()
 	var last followed

@@ -133,8 +133,8 @@ func (l *writtenLog) Next() (runtime.LogEntry, error) {
 
 func (l *writtenLog) Close() error { return nil }
 
-// An agent that ends in order leaves word how far it had come: the next one goes on with the line that nobody took, and with the beginning of
-// what it finds new. Word that is old or damaged counts as none.
+// An agent that ends in order leaves word how far it had come: the next one goes on with the line that nobody took, and with the beginning
+// of what it finds new. Word that is old or damaged counts as none.
 func TestFollowLogsGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

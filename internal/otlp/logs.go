@@ -62,8 +62,8 @@ func add(to []attribute, group string, a slog.Attr) []attribute {
 
 // Line hands on what an instance wrote, and waits for room. An error stream is no level: programs write their logs there.
 func (e *Exporter) Line(ctx context.Context, at time.Time, text string, about map[string]string) bool {
-	return e.lines.addWhenRoom(ctx, logRecord{Time: wholeNumber(at.UnixNano()), Observed: wholeNumber(time.Now().UnixNano()), Body: value{text},
-		Attributes: attributes(about)})
+	return e.lines.addWhenRoom(ctx, logRecord{Time: wholeNumber(at.UnixNano()), Observed: wholeNumber(time.Now().UnixNano()),
+		Body: value{text}, Attributes: attributes(about)})
 }
 
 // severity gives OTLP's number of a level: DEBUG is 5, INFO 9, WARN 13, ERROR 17.
