@@ -192,26 +192,26 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 	for _, h := range service.ExtraHosts {
 		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
 	}
-	c := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY, PullPolicy: "IfNotPresent"}
+	container := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY, PullPolicy: "IfNotPresent"}
 	var err error
-	if c.Image, err = st.image(assigned); err != nil {
+	if container.Image, err = st.image(assigned); err != nil {
 		return nil, err
 	}
-	if err := variables(&c, assigned, node, worker); err != nil {
+	if err := variables(&container, assigned, node, worker); err != nil {
 		return nil, err
 	}
-	if c.Security, err = security(assigned); err != nil {
+	if container.Security, err = security(assigned); err != nil {
 		return nil, err
 	}
-	c.Resources = resources(assigned)
+	container.Resources = resources(assigned)
 	for i, b := range ports {
-		c.Ports = append(c.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
+		container.Ports = append(container.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
 			Protocol: strings.ToUpper(b.Protocol)})
 	}
-	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness),
+	container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness),
 		probe(service.Probes.Liveness)
-	mounts(made, &c, assigned, worker)
-	made.Spec.Containers = []PodContainer{c}
+	mounts(made, &container, assigned, worker)
+	made.Spec.Containers = []PodContainer{container}
 	return made, nil
 }
 
