@@ -85,7 +85,7 @@ func (w *Flags) addMachine(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&w.deviceClasses, "device-class", nil,
 		"offer instances devices that the worker finds, [NAME=]KIND[,LABEL=VALUE...][,shares=N], such as plc=serial,vendor=0403; KIND is "+
 			strings.Join(devices.Kinds(), ", ")+" (the last two with interface=NAME), or a class of CDI with shares; may be repeated (default none)")
-	fs.StringVar(&w.deviceFile, "device-file", "", "YAML file that lists devices by hand: class, name, nodes or address, labels, shares")
+	fs.StringVar(&w.deviceFile, "device-file", "", "file (YAML) that lists devices by hand: class, name, nodes or address, labels, shares")
 	fs.BoolVar(&w.cdiHooks, "cdi-hooks", false, "run the hooks of device descriptions, as root")
 	fs.StringVar(&w.power, "power", "", "power draw of the machine in watts, idle and with all cores busy: IDLE,BUSY")
 	fs.StringVar(&w.area, "area", "", "area of the worker")
