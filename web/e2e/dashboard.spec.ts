@@ -214,11 +214,11 @@ test("versions are compared, and a text in a block is edited as it was written",
 
 test("a cluster is cordoned and uncordoned", async () => {
   await go(page, "/clusters/local");
-  await page.getByRole("button", { name: "Cordon" }).click();
+  await page.getByRole("button", { name: "Cordon", exact: true }).click();
   const why = page.getByRole("dialog", { name: "Cordon local" });
   await why.getByRole("textbox", { name: /^Why/ }).fill("a new switch");
   await accessible(page);
-  await why.getByRole("button", { name: "Cordon" }).click();
+  await why.getByRole("button", { name: "Cordon", exact: true }).click();
   await expect(page.getByText("Cordoned", { exact: true }).first()).toBeVisible();
   await expect(page.getByText("a new switch").first()).toBeVisible();
   await page.getByRole("button", { name: "Drain" }).click();
@@ -226,7 +226,7 @@ test("a cluster is cordoned and uncordoned", async () => {
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Uncordon" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Uncordon" }).click();
-  await expect(page.getByRole("button", { name: "Cordon" })).toBeVisible();
+  await expect(page.getByRole("button", { name: "Cordon", exact: true })).toBeVisible();
 });
 
 test("a worker dies, and what ran there is replaced", async ({ browser }) => {

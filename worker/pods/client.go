@@ -21,8 +21,7 @@ import (
 )
 
 // Client speaks to an API server. How it proves who it is (certificates, tokens, programs of clouds) is client-go's; the few kinds of
-// objects
-// that we need are our own types, because those of Kubernetes take longer to compile than the rest of the program.
+// objects that we need are our own types, because those of Kubernetes take longer to compile than the rest of the program.
 type Client struct {
 	base string
 	http *http.Client

@@ -40,8 +40,8 @@ func needOf(pod *Pod) need {
 		return out // it takes nothing any more
 	}
 	sum := func(into *spec.Resources, r spec.Resources) {
-		into.CPU, into.Memory, into.Storage, into.GPUs = plus(into.CPU, r.CPU), plus(into.Memory, r.Memory), plus(into.Storage, r.Storage),
-			plus(into.GPUs, r.GPUs)
+		into.CPU, into.Memory, into.Storage = plus(into.CPU, r.CPU), plus(into.Memory, r.Memory), plus(into.Storage, r.Storage)
+		into.GPUs = int(min(int64(into.GPUs)+int64(r.GPUs), math.MaxInt32))
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -67,7 +67,7 @@ func needOf(pod *Pod) need {
 }
 
 // plus adds amounts that may be anything.
-func plus[T ~int | ~int64](a, b T) T {
+func plus[T ~int64](a, b T) T {
 	if a > most-b {
 		return most
 	}
