@@ -111,6 +111,9 @@ func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 			}
 			return "", err
 		}
+		if page.Metadata.ResourceVersion == "" {
+			return "", fmt.Errorf("the list %s has no version: it is not of an API server", m.path)
+		}
 		for _, item := range page.Items {
 			if o := m.read(item); o != nil {
 				all[m.key(o)] = o
