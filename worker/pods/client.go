@@ -165,6 +165,14 @@ func refusal(code int, after string, data []byte) *APIError {
 
 // do sends a request and reads the answer; out may be nil.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	return c.atMost(ctx, answerMax, method, path, query, body, out)
+}
+
+// errTooLarge says that an answer has more bytes than are taken.
+var errTooLarge = errors.New("it is too large")
+
+// atMost is do for an answer of at most so many bytes.
+func (c *Client) atMost(ctx context.Context, room int, method, path string, query url.Values, body, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	res, err := c.open(ctx, method, path, query, body)
@@ -172,12 +180,12 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return err
 	}
 	defer res.Close()
-	data, err := io.ReadAll(io.LimitReader(res, answerMax+1))
+	data, err := io.ReadAll(io.LimitReader(res, int64(room)+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("answer of the API server: %w", err)
-	case len(data) > answerMax:
-		return fmt.Errorf("answer of the API server: it has more than %d bytes", answerMax)
+	case len(data) > room:
+		return fmt.Errorf("answer of the API server: %w: it has more than %d bytes", errTooLarge, room)
 	case out == nil:
 		return nil
 	}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,5 +46,31 @@ func TestListThatIsNone(t *testing.T) {
 	worker := alone(t, answering(t, func(to http.ResponseWriter, _ *http.Request) { fmt.Fprint(to, `{}`) }))
 	if _, err := worker.fleet.nodes.list(t.Context()); err == nil || worker.fleet.known["n1"] == nil {
 		t.Errorf("list of {} = %v, and the node is known: %v; want an error, and true", err, worker.fleet.known["n1"] != nil)
+	}
+}
+
+// Large pods of somebody else do not keep the pods from being listed: pages are smaller then.
+func TestLargePods(t *testing.T) {
+	const pods = 300
+	note := strings.Repeat("x", 250<<10)
+	worker := alone(t, answering(t, func(to http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.Atoi(r.FormValue("continue"))
+		limit, _ := strconv.Atoi(r.FormValue("limit"))
+		until, next := min(from+limit, pods), ""
+		if until < pods {
+			next = strconv.Itoa(until)
+		}
+		fmt.Fprintf(to, `{"metadata":{"resourceVersion":"1","continue":%q},"items":[`, next)
+		for i := from; i < until; i++ {
+			fmt.Fprintf(to, `{"metadata":{"name":"p%d","namespace":"other","annotations":{"a":%q}},`, i, note)
+			fmt.Fprint(to, `"spec":{"nodeName":"n1","containers":[{"resources":{"requests":{"cpu":"1m"}}}]}}`)
+			if i+1 < until {
+				fmt.Fprint(to, ",")
+			}
+		}
+		fmt.Fprint(to, "]}")
+	}))
+	if _, err := worker.fleet.pods.list(t.Context()); err != nil || len(worker.fleet.needs["n1"]) != pods {
+		t.Errorf("list = %v, and %d pods need something; want nil and %d", err, len(worker.fleet.needs["n1"]), pods)
 	}
 }

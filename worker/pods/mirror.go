@@ -16,7 +16,8 @@ import (
 // Pages and watches.
 const (
 	pageSize  = 500
-	pagesMost = 2000 // a million objects: more is a server that goes round in circles
+	pageBytes = 16 << 20 // a page of more is asked for in parts: how large pods are is up to whoever makes them
+	pagesMost = 2000     // a million objects: more is a server that goes round in circles
 	watchTime = 4 * time.Minute
 	watchMore = 30 * time.Second // that a server may take to end a watch by itself
 )
@@ -93,7 +94,7 @@ func (m *mirror[T]) run(ctx context.Context) {
 // list reads everything.
 func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 	all := map[string]*T{}
-	query := url.Values{"limit": {fmt.Sprint(pageSize)}}
+	query, limit := url.Values{}, pageSize
 	for k, v := range m.query {
 		query[k] = v
 	}
@@ -105,7 +106,12 @@ func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 			} `json:"metadata"`
 			Items []json.RawMessage `json:"items"`
 		}
-		if err := m.client.do(ctx, http.MethodGet, m.path, query, nil, &page); err != nil {
+		query.Set("limit", fmt.Sprint(limit))
+		if err := m.client.atMost(ctx, pageBytes, http.MethodGet, m.path, query, nil, &page); err != nil {
+			if errors.Is(err, errTooLarge) && limit > 1 {
+				limit /= 2
+				continue
+			}
 			if status(err) == http.StatusGone {
 				return "", errExpired
 			}
@@ -124,6 +130,7 @@ func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 			return page.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", page.Metadata.Continue)
+		limit = min(2*limit, pageSize)
 	}
 	return "", fmt.Errorf("the list %s does not end", m.path)
 }
