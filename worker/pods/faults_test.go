@@ -74,3 +74,24 @@ func TestLargePods(t *testing.T) {
 		t.Errorf("list = %v, and %d pods need something; want nil and %d", err, len(worker.fleet.needs["n1"]), pods)
 	}
 }
+
+// Of the pods of others nothing is kept but what they take.
+func TestOthersPodsAreThin(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	read := func(namespace string) *Pod {
+		return worker.fleet.pods.read([]byte(`{"metadata":{"name":"p","namespace":"` + namespace + `","annotations":{"a":"long"}},
+"spec":{"nodeName":"n1","hostNetwork":true,"overhead":{"cpu":"1m"},"containers":[{"name":"main","command":["long"],
+"ports":[{"containerPort":80}],"resources":{"requests":{"cpu":"2m","example.com/x":"1"}}}]}}`))
+	}
+	theirs, ours := read("other"), read("skerry")
+	if c := theirs.Spec.Containers[0]; theirs.Metadata.Annotations != nil || c.Command != nil || len(c.Resources.Requests) != 1 {
+		t.Errorf("of another's pod there is %+v, want no annotations and commands, and one request", theirs)
+	}
+	if ours.Metadata.Annotations == nil {
+		t.Errorf("of a pod in our namespace there is %+v, want its annotations", ours)
+	}
+	got, want := fmt.Sprint(needOf(theirs)), fmt.Sprint(needOf(ours))
+	if got != want {
+		t.Errorf("another's pod needs %s, want %s", got, want)
+	}
+}

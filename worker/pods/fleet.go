@@ -72,6 +72,7 @@ func NewFleet(opt Options) *Fleet {
 	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
 	f.pods = newMirror(opt.Client, "/api/v1/pods", nil, func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
 	f.pods.set, f.pods.reset, f.pods.told = f.setPod, f.resetPods, f.all
+	f.pods.trim = f.thin
 	return f
 }
 

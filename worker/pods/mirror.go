@@ -32,6 +32,7 @@ type mirror[T any] struct {
 	// set takes an object as it is now, or as it last was. reset takes all, after a list. They are called one at a time.
 	set   func(name string, object *T, gone bool)
 	reset func(all map[string]*T)
+	trim  func(object *T) // takes away what nobody asks for; may be nil
 	log   *slog.Logger
 
 	once   sync.Once
@@ -156,6 +157,9 @@ func (m *mirror[T]) read(data json.RawMessage) *T {
 	}
 	if m.meta(o).Name == "" {
 		return nil
+	}
+	if m.trim != nil {
+		m.trim(o)
 	}
 	return o
 }
