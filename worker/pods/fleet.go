@@ -88,7 +88,10 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	f.opt.Log.Info("Kubernetes is heard", "nodes", len(f.known))
+	f.mu.Lock()
+	nodes := len(f.known)
+	f.mu.Unlock()
+	f.opt.Log.Info("Kubernetes is heard", "nodes", nodes)
 	for {
 		f.start(ctx)
 		select {
