@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/worker/pods/podstest"
 )
@@ -93,5 +94,54 @@ func TestOthersPodsAreThin(t *testing.T) {
 	got, want := fmt.Sprint(needOf(theirs)), fmt.Sprint(needOf(ours))
 	if got != want {
 		t.Errorf("another's pod needs %s, want %s", got, want)
+	}
+}
+
+// A pod that lost its labels is still the one that runs the instance: it has neither ended, nor does its end go unseen.
+func TestPodThatLostItsLabels(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	named := running(t, worker, server, "web-1-x-1", "web-1", 1)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	kubelet.Do("PATCH", podPath("skerry", named.Pod), podstest.Object{"metadata": podstest.Object{"labels": nil}}, nil)
+	if _, there, err := worker.fleet.find(t.Context(), named); err != nil || !there {
+		t.Errorf("a pod without labels is there: %v, %v; want true, nil", there, err)
+	}
+	relist(t, worker)
+	worker.fleet.mu.Lock()
+	kept := worker.fleet.own[worker.fleet.key(named.Pod)]
+	worker.fleet.mu.Unlock()
+	if kept == nil || kept.Metadata.Labels != nil {
+		t.Errorf("after a list the pod is %+v, want it without its labels", kept)
+	}
+	kubelet.Do("DELETE", podPath("skerry", named.Pod), podstest.Object{"gracePeriodSeconds": 0}, nil)
+	relist(t, worker)
+	if _, there, err := worker.fleet.find(t.Context(), named); err != nil || there {
+		t.Errorf("a pod that is deleted is there: %v, %v; want false, nil", there, err)
+	}
+}
+
+// running makes a pod of an attempt that runs on the node.
+func running(t *testing.T, worker *Worker, server *podstest.Server, name, id string, attempt int) handle {
+	t.Helper()
+	assigned := assignment(t, `{"name":"web","image":"x"}`)
+	assigned.ID = skerry.InstanceID(id)
+	meta := worker.fleet.opt.Style.metadata(name, worker.name, assigned)
+	meta.Annotations[attemptNote] = strconv.Itoa(attempt)
+	kubelet, made := podstest.Kubelet{Server: server.URL}, Pod{}
+	pod := Pod{Metadata: meta, Spec: PodSpec{NodeName: "n1"}}
+	if code, text := kubelet.Do("POST", "/api/v1/namespaces/skerry/pods", pod, &made); code != 200 {
+		t.Fatalf("make pod %s: %d %s", name, code, text)
+	}
+	status := podstest.Object{"phase": "Running", "containerStatuses": []podstest.Object{
+		{"name": mainContainer, "state": podstest.Object{"running": podstest.Object{}}}}}
+	kubelet.Do("PATCH", podPath("skerry", name), podstest.Object{"status": status}, nil)
+	return handle{name, made.Metadata.UID}
+}
+
+func relist(t *testing.T, worker *Worker) {
+	t.Helper()
+	if _, err := worker.fleet.pods.list(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -183,22 +183,8 @@ func (f *Fleet) setPod(key string, p *Pod, gone bool) {
 }
 
 func (f *Fleet) setPodLocked(key string, pod *Pod, gone bool) {
-	if f.mine(pod) {
-		if gone {
-			delete(f.own, key)
-			if len(f.gone) >= goneMost {
-				clear(f.gone)
-			}
-			f.gone[key] = pod
-		} else {
-			f.own[key] = pod
-		}
-		for c := range f.waiting[key] {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
-		}
+	if have := f.own[key]; f.mine(pod) || have != nil && have.Metadata.UID == pod.Metadata.UID { // it may have lost its labels
+		f.keepLocked(key, pod, gone)
 		return
 	}
 	n := needOf(pod)
@@ -216,16 +202,39 @@ func (f *Fleet) setPodLocked(key string, pod *Pod, gone bool) {
 	f.lookLocked(n.node)
 }
 
+// keepLocked takes a pod of this site, and tells those who wait for it.
+func (f *Fleet) keepLocked(key string, pod *Pod, gone bool) {
+	if gone {
+		delete(f.own, key)
+		if len(f.gone) >= goneMost {
+			clear(f.gone)
+		}
+		f.gone[key] = pod
+	} else {
+		f.own[key] = pod
+	}
+	for c := range f.waiting[key] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
 func (f *Fleet) resetPods(all map[string]*Pod) {
 	f.mu.Lock()
 	before := f.own
 	f.own, f.needs = map[string]*Pod{}, map[string]map[string]need{}
 	for key, p := range all {
-		f.setPodLocked(key, p, false)
+		if was := before[key]; was != nil && was.Metadata.UID == p.Metadata.UID {
+			f.keepLocked(key, p, false)
+		} else {
+			f.setPodLocked(key, p, false)
+		}
 	}
 	for key, p := range before {
 		if f.own[key] == nil {
-			f.setPodLocked(key, p, true)
+			f.keepLocked(key, p, true)
 		}
 	}
 	f.mu.Unlock()
@@ -246,12 +255,12 @@ func (f *Fleet) node(name string) (n *Node, others []need, away error) {
 
 func (f *Fleet) key(name string) string { return f.opt.Style.Namespace + "/" + name }
 
-// note takes a pod that was answered before its watch told of it.
+// note takes a pod of ours that was answered before its watch told of it.
 func (f *Fleet) note(p *Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := f.key(p.Metadata.Name)
-	if f.own[key] == nil && (f.gone[key] == nil || f.gone[key].Metadata.UID != p.Metadata.UID) && f.mine(p) {
+	if f.own[key] == nil && (f.gone[key] == nil || f.gone[key].Metadata.UID != p.Metadata.UID) {
 		f.own[key] = p
 	}
 }
@@ -299,7 +308,7 @@ func (f *Fleet) find(ctx context.Context, named handle) (pod *Pod, there bool, e
 	pod = &Pod{}
 	err = f.opt.Client.do(ctx, http.MethodGet, podPath(f.opt.Style.Namespace, named.Pod), nil, nil, pod)
 	switch {
-	case err == nil && f.mine(pod) && (named.UID == "" || pod.Metadata.UID == named.UID):
+	case err == nil && (named.UID == "" && f.mine(pod) || named.UID != "" && pod.Metadata.UID == named.UID):
 		f.note(pod)
 		return pod, true, nil
 	case err != nil && status(err) != http.StatusNotFound:
