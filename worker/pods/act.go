@@ -364,6 +364,17 @@ func (w *Worker) awaitEnd(ctx context.Context, h handle) error {
 	return w.fleet.await(ctx, h, false, func(_ *Pod, there bool) bool { return !there })
 }
 
+// finish removes a pod that is there, and waits until it is gone.
+func (w *Worker) finish(ctx context.Context, h handle) error {
+	if _, there, err := w.fleet.find(ctx, h); err != nil || !there {
+		return err
+	}
+	if err := w.remove(ctx, h); err != nil {
+		return err
+	}
+	return w.awaitEnd(ctx, h)
+}
+
 func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 	h, grace := readHandle(a.Handle), int64((a.Grace+time.Second-1)/time.Second)
 	err := persist(ctx, w.log, "the end of pod "+h.Pod, func() error {
@@ -394,10 +405,15 @@ func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h
 
 // cleanup removes all there is of an instance here.
 func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
-	c := core.Cleaned{ID: asked.ID}
+	done := core.Cleaned{ID: asked.ID}
 	tctx, cancel := context.WithTimeout(ctx, cleanTime)
 	defer cancel()
 	err := w.clear(tctx, asked.ID, "", true)
+	for _, data := range asked.Handles { // one may have lost its labels
+		if h := readHandle(data); h.Pod != "" && err == nil {
+			err = w.finish(tctx, h)
+		}
+	}
 	if err == nil {
 		err = w.fleet.opt.Client.deleteSecret(tctx, w.fleet.opt.Style.Namespace, filesName(asked.ID, w.name))
 	}
@@ -405,7 +421,7 @@ func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
 		return
 	}
 	if err != nil {
-		c.Err = err.Error()
+		done.Err = err.Error()
 	} else {
 		w.mu.Lock()
 		delete(w.active, asked.ID)
@@ -413,7 +429,7 @@ func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
 		delete(w.apps, asked.ID)
 		w.mu.Unlock()
 	}
-	w.Post(c)
+	w.Post(done)
 }
 
 // probe tells the core what Kubernetes' own probes found. They have counted already, so each verdict stands for as many tries as the core

@@ -1,6 +1,8 @@
 package pods
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/worker/core"
 	"skerry.dev/skerry/worker/pods/podstest"
 )
 
@@ -144,4 +147,28 @@ func relist(t *testing.T, worker *Worker) {
 	if _, err := worker.fleet.pods.list(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What is removed of an instance are also the pods that its record names, whatever labels they have.
+func TestCleanupTakesNamedPods(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	named := running(t, worker, server, "web-1-x-1", "web-1", 1)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	kubelet.Do("PATCH", podPath("skerry", named.Pod), podstest.Object{"metadata": podstest.Object{"labels": nil}}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	worker.cleanup(ctx, core.Cleanup{ID: "web-1", Handles: []json.RawMessage{named.encode()}})
+	if got := read(server, named.Pod); got.Metadata.DeletionTimestamp.IsZero() {
+		t.Errorf("the pod that the record names is %+v, want it asked to end", got)
+	}
+}
+
+// read gives a pod as it is at the server; an empty one: it is not there.
+func read(server *podstest.Server, name string) (pod Pod) {
+	kubelet := podstest.Kubelet{Server: server.URL}
+	if code, _ := kubelet.Do("GET", podPath("skerry", name), nil, &pod); code != 200 {
+		return Pod{}
+	}
+	return pod
 }
