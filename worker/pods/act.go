@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -238,11 +239,6 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 		w.Post(m)
 		return
 	}
-	if sight.Stage == Ended && sight.Exit.Code == notStarted && sight.Exit.Message != "" {
-		m.Err = sight.Exit.Message
-		w.Post(m)
-		return
-	}
 	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
 	w.Post(m)
 	w.watch(ctx, a.A.ID, a.Attempt, h)
@@ -311,8 +307,14 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 		}
 		return why != "" || sight.Stage >= Running
 	})
+	never := sight.Stage == Ended && !sight.Ran
+	if never {
+		why = cmp.Or(why, sight.Exit.Message, "its container was never started")
+	}
 	if err == nil && why != "" {
-		err = errors.Join(w.remove(ctx, named), w.awaitEnd(ctx, named))
+		if err = w.remove(ctx, named); !never { // nothing of the other is to be awaited
+			err = errors.Join(err, w.awaitEnd(ctx, named))
+		}
 		if err == nil {
 			err = errors.New(why)
 		}

@@ -172,3 +172,29 @@ func read(server *podstest.Server, name string) (pod Pod) {
 	}
 	return pod
 }
+
+// A pod that its node refuses has never run: its start has failed, and it does not stay.
+func TestPodThatNeverRan(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	assigned := assignment(t, `{"name":"web","image":"x"}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	name := podName(assigned, "n1", 1)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	go func() {
+		for ctx.Err() == nil && read(server, name).Metadata.Name == "" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		status := podstest.Object{"phase": "Failed", "reason": "OutOfcpu"}
+		kubelet.Do("PATCH", podPath("skerry", name), podstest.Object{"status": status}, nil)
+		_, _ = worker.fleet.pods.list(ctx)
+	}()
+	_, sight, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1})
+	if err == nil || err.Error() != "OutOfcpu" {
+		t.Errorf("launch = stage %d, %v; want the error OutOfcpu", sight.Stage, err)
+	}
+	if got := read(server, name); got.Metadata.Name != "" {
+		t.Errorf("the pod is %+v, want it gone", got)
+	}
+}
