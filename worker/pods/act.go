@@ -276,7 +276,7 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 		slices.Sort(keys)
 		fillSecrets(pod, &start.A, keys)
 	}
-	if err := w.clear(ctx, start.A.ID, pod.Metadata.Name, false); err != nil {
+	if err := w.makeRoom(ctx, start, pod.Metadata.Name); err != nil {
 		return named, sight, err
 	}
 	var made *Pod
@@ -320,6 +320,22 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 		}
 	}
 	return named, sight, err
+}
+
+// makeRoom ends every other pod of an instance here. That of the attempt before is asked for by its name: an earlier life of this program
+// may have had no answer when it made it, and then the watch may not have told of it yet.
+func (w *Worker) makeRoom(ctx context.Context, start core.StartContainer, but string) error {
+	if start.Attempt > 1 {
+		before := handle{Pod: podName(&start.A, w.name, start.Attempt-1)}
+		err := persist(ctx, w.log, "the start of "+string(start.A.ID), func() error {
+			_, _, err := w.fleet.find(ctx, before)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return w.clear(ctx, start.A.ID, but, false)
 }
 
 // unwanted reports whether an instance that is being started is to end.

@@ -198,3 +198,19 @@ func TestPodThatNeverRan(t *testing.T) {
 		t.Errorf("the pod is %+v, want it gone", got)
 	}
 }
+
+// A pod of the attempt before whose making was never answered ends before another one is made.
+func TestUnansweredAttemptEndsFirst(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	assigned := assignment(t, `{"name":"web","image":"x"}`)
+	before := running(t, worker, server, podName(assigned, "n1", 1), string(assigned.ID), 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, _, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 2})
+	first, second := read(server, before.Pod), read(server, podName(assigned, "n1", 2))
+	if err == nil || first.Metadata.DeletionTimestamp.IsZero() || second.Metadata.Name != "" {
+		t.Errorf("launch = %v, the first pod is %+v, the second %+v; want an error, one that is to end, and none", err, first.Metadata,
+			second.Metadata)
+	}
+}
