@@ -52,7 +52,7 @@ func (w *Worker) act(action any) {
 	case core.Watch:
 		run(func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
 	case core.Discard:
-		run(func() { w.remove(ctx, readHandle(todo.Handle)) })
+		run(func() { w.discard(ctx, readHandle(todo.Handle)) })
 	case core.Cleanup:
 		run(func() { w.cleanup(ctx, todo) })
 	case core.Release:
@@ -312,7 +312,7 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 		why = cmp.Or(why, sight.Exit.Message, "its container was never started")
 	}
 	if err == nil && why != "" {
-		if err = w.remove(ctx, named); !never { // nothing of the other is to be awaited
+		if err = w.discard(ctx, named); !never { // nothing of the other is to be awaited
 			err = errors.Join(err, w.awaitEnd(ctx, named))
 		}
 		if err == nil {
@@ -378,6 +378,13 @@ func (w *Worker) remove(ctx context.Context, h handle) error {
 	})
 }
 
+// discard is remove for what nobody asks to be removed again.
+func (w *Worker) discard(ctx context.Context, h handle) error {
+	return insist(ctx, w.log, "the end of pod "+h.Pod, func() error {
+		return w.fleet.opt.Client.deletePod(ctx, w.fleet.opt.Style.Namespace, h.Pod, h.UID, nil)
+	})
+}
+
 func (w *Worker) awaitEnd(ctx context.Context, h handle) error {
 	return w.fleet.await(ctx, h, false, func(_ *Pod, there bool) bool { return !there })
 }
@@ -395,12 +402,9 @@ func (w *Worker) finish(ctx context.Context, h handle) error {
 
 func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 	h, grace := readHandle(a.Handle), int64((a.Grace+time.Second-1)/time.Second)
-	err := persist(ctx, w.log, "the end of pod "+h.Pod, func() error {
+	_ = insist(ctx, w.log, "the end of pod "+h.Pod, func() error {
 		return w.fleet.opt.Client.deletePod(ctx, w.fleet.opt.Style.Namespace, h.Pod, h.UID, &grace)
 	})
-	if err != nil && ctx.Err() == nil {
-		w.log.Warn("stop", "instance", string(a.ID), "pod", h.Pod, "err", err)
-	}
 }
 
 // watch tells the core when a pod has ended.

@@ -235,6 +235,21 @@ func persist(ctx context.Context, log *slog.Logger, what string, f func() error)
 	}
 }
 
+// insist is persist for what nobody asks for again: what is refused, as by a webhook that is away, may be granted later.
+func insist(ctx context.Context, log *slog.Logger, what string, f func() error) error {
+	var wait time.Duration
+	for {
+		err := f()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		log.Warn(what+" has to wait", "err", err)
+		if !pause(ctx, &wait, err) {
+			return err
+		}
+	}
+}
+
 func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + url.PathEscape(name)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,5 +213,32 @@ func TestUnansweredAttemptEndsFirst(t *testing.T) {
 	if err == nil || first.Metadata.DeletionTimestamp.IsZero() || second.Metadata.Name != "" {
 		t.Errorf("launch = %v, the first pod is %+v, the second %+v; want an error, one that is to end, and none", err, first.Metadata,
 			second.Metadata)
+	}
+}
+
+// A stop or a discard that is refused once, as by a webhook that is away, is asked for again.
+func TestRefusedEndIsAskedForAgain(t *testing.T) {
+	for name, end := range map[string]func(h handle) any{
+		"stop":    func(h handle) any { return core.StopContainer{ID: "web-1", Handle: h.encode()} },
+		"discard": func(h handle) any { return core.Discard{Handle: h.encode()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			worker := alone(t, answering(t, func(to http.ResponseWriter, _ *http.Request) {
+				if asked.Add(1) == 1 {
+					podstest.Refuse(to, 403, "Forbidden", "the webhook denied the request")
+					return
+				}
+				fmt.Fprint(to, "{}")
+			}))
+			worker.act(end(handle{"web-1-x-1", "uid"}))
+			late := time.Now().Add(20 * time.Second)
+			for asked.Load() < 2 && time.Now().Before(late) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if got := asked.Load(); got < 2 {
+				t.Errorf("the end of the pod was asked for %d times, want it asked for until it is taken", got)
+			}
+		})
 	}
 }

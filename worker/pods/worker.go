@@ -254,7 +254,7 @@ func (w *Worker) dropUnknown(work *tier.Work) {
 		_, known := w.apps[skerry.InstanceID(pod.Metadata.Annotations[instanceNote])]
 		w.mu.Unlock()
 		if !known && Look(pod, time.Now()).Stage < Running {
-			work.Go(func() { _ = w.remove(work.Ctx, handle{pod.Metadata.Name, pod.Metadata.UID}) })
+			work.Go(func() { _ = w.discard(work.Ctx, handle{pod.Metadata.Name, pod.Metadata.UID}) })
 		}
 	}
 }
