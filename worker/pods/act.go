@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -84,7 +85,7 @@ func (w *Worker) act(action any) {
 			}
 		})
 	case core.Endpoints:
-		w.direct(ctx, todo, run)
+		w.direct(todo)
 	case core.RunHook:
 		w.Post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
 	case core.SetLimits:
@@ -146,12 +147,14 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	w.mu.Lock()
 	w.apps[assigned.ID] = assigned.Service.App
 	w.mu.Unlock()
-	secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
 	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error {
-		return w.fleet.opt.Client.putSecret(ctx,
-			secret)
+		secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
+		return w.fleet.opt.Client.putSecret(ctx, secret)
 	}); err != nil {
 		return fail(err)
+	}
+	if !bytes.Equal(secret.Data[endpoints], w.endpointsOf(assigned.Service.App)) { // a change found no files, or was overwritten
+		w.rewrite(assigned.ID, assigned.Service.App)
 	}
 	var err error
 	if done.Ports, err = w.bind(assigned, asked.Keep); err != nil {
@@ -490,7 +493,7 @@ func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
 }
 
 // direct gives the endpoints of a service to the instances of its application.
-func (w *Worker) direct(ctx context.Context, told core.Endpoints, run func(func())) {
+func (w *Worker) direct(told core.Endpoints) {
 	w.mu.Lock()
 	if told.Gone {
 		delete(w.endpoints, told.Service)
@@ -505,15 +508,45 @@ func (w *Worker) direct(ctx context.Context, told core.Endpoints, run func(func(
 	}
 	w.mu.Unlock()
 	for _, id := range ids {
-		run(func() {
-			path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
-			err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
-				return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(told.Service.App)}})
+		w.rewrite(id, told.Service.App)
+	}
+}
+
+// rewrite has the endpoints for an instance written, by one at a time: of two, the one that came last might have what was first.
+func (w *Worker) rewrite(id skerry.InstanceID, app skerry.AppKey) {
+	work, begin := w.work.Load(), false
+	w.activity(id, func(x *activity) {
+		begin = x.writer != work.Ctx
+		x.writer, x.stale = work.Ctx, true
+	})
+	if !begin {
+		return
+	}
+	work.Go(func() {
+		defer panics.Catch(w.log, "an action")
+		for again := true; again; {
+			w.writeEndpoints(work.Ctx, id, app)
+			w.activity(id, func(x *activity) {
+				if again = x.stale && work.Ctx.Err() == nil; again {
+					return
+				}
+				x.writer = nil
+				if _, known := w.apps[id]; !known {
+					delete(w.active, id) // it was removed meanwhile
+				}
 			})
-			if err != nil && status(err) != http.StatusNotFound && ctx.Err() == nil {
-				w.log.Warn("write endpoints", "instance", string(id), "err", err)
-			}
-		})
+		}
+	})
+}
+
+func (w *Worker) writeEndpoints(ctx context.Context, id skerry.InstanceID, app skerry.AppKey) {
+	path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
+	err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
+		w.activity(id, func(x *activity) { x.stale = false })
+		return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(app)}})
+	})
+	if err != nil && status(err) != http.StatusNotFound && ctx.Err() == nil {
+		w.log.Warn("write endpoints", "instance", string(id), "err", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
 	"skerry.dev/skerry/worker/pods/podstest"
 )
@@ -240,5 +241,41 @@ func TestRefusedEndIsAskedForAgain(t *testing.T) {
 				t.Errorf("the end of the pod was asked for %d times, want it asked for until it is taken", got)
 			}
 		})
+	}
+}
+
+// However often endpoints change while they cannot be written, one write is under way, and the last one wins.
+func TestEndpointsAreWrittenInOrder(t *testing.T) {
+	var writing, most atomic.Int64
+	var last atomic.Value
+	hold := make(chan struct{})
+	worker := alone(t, answering(t, func(to http.ResponseWriter, r *http.Request) {
+		if now := writing.Add(1); now > most.Load() {
+			most.Store(now)
+		}
+		defer writing.Add(-1)
+		var sent secretObject
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		<-hold
+		last.Store(string(sent.Data[endpoints]))
+		fmt.Fprint(to, "{}")
+	}))
+	app := skerry.AppKey{Namespace: "default", Name: "shop"}
+	worker.apps["web-1"] = app
+	for i := range 50 {
+		worker.act(core.Endpoints{Service: skerry.ServiceKey{App: app, Service: "db"}, List: []wire.Endpoint{{Port: fmt.Sprint("p", i)}}})
+		time.Sleep(time.Millisecond)
+	}
+	close(hold)
+	late := time.Now().Add(20 * time.Second)
+	written := func() bool {
+		text, _ := last.Load().(string)
+		return strings.Contains(text, `"p49"`)
+	}
+	for !written() && time.Now().Before(late) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !written() || most.Load() != 1 {
+		t.Errorf("the last endpoints are %v, with %d writes at a time; want p49, and 1", last.Load(), most.Load())
 	}
 }

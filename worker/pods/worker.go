@@ -46,6 +46,8 @@ type Worker struct {
 type activity struct {
 	prepare context.CancelFunc
 	probes  context.CancelFunc
+	writer  context.Context // of who writes its endpoints; nil: nobody does
+	stale   bool            // they have changed since they were read for writing
 }
 
 // handle names a pod in the core's records.
