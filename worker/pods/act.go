@@ -57,9 +57,7 @@ func (w *Worker) act(action any) {
 	case core.Cleanup:
 		run(func() { w.cleanup(ctx, todo) })
 	case core.Release:
-		w.mu.Lock()
-		delete(w.ports, todo.ID)
-		w.mu.Unlock()
+		w.release(ctx, todo.ID, run)
 	case core.ProbeOn:
 		pctx, cancel := context.WithCancel(ctx)
 		w.activity(todo.A.ID, func(x *activity) {
@@ -100,6 +98,18 @@ func (w *Worker) act(action any) {
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:
 		panic(fmt.Sprintf("pods have no action %T", action))
+	}
+}
+
+// release gives back the ports of an instance that has ended. A pod that an earlier life made, and that has not started yet, goes too.
+func (w *Worker) release(ctx context.Context, id skerry.InstanceID, run func(func())) {
+	w.mu.Lock()
+	delete(w.ports, id)
+	w.mu.Unlock()
+	for _, p := range w.fleet.ofWorker(w.name) {
+		if p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended {
+			run(func() { _ = w.discard(ctx, handle{p.Metadata.Name, p.Metadata.UID}) })
+		}
 	}
 }
 

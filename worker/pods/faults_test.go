@@ -279,3 +279,25 @@ func TestEndpointsAreWrittenInOrder(t *testing.T) {
 		t.Errorf("the last endpoints are %v, with %d writes at a time; want p49, and 1", last.Load(), most.Load())
 	}
 }
+
+// When nothing of an instance is to run any more, a pod that an earlier life had asked for does not start to.
+func TestReleaseTakesPodsThatHaveNotStarted(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	named, other := running(t, worker, server, "web-1-x-1", "web-1", 1), running(t, worker, server, "web-2-x-1", "web-2", 1)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	status := podstest.Object{"phase": "Pending", "containerStatuses": nil}
+	kubelet.Do("PATCH", podPath("skerry", named.Pod), podstest.Object{"status": status}, nil)
+	relist(t, worker)
+	worker.act(core.Release{ID: "web-1"})
+	late := time.Now().Add(20 * time.Second)
+	for read(server, named.Pod).Metadata.DeletionTimestamp.IsZero() && time.Now().Before(late) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := read(server, named.Pod); got.Metadata.DeletionTimestamp.IsZero() {
+		t.Errorf("the pod is %+v, want it asked to end", got)
+	}
+	if got := read(server, other.Pod); !got.Metadata.DeletionTimestamp.IsZero() {
+		t.Errorf("the pod of another instance is %+v, want it left alone", got)
+	}
+}
