@@ -555,7 +555,7 @@ func (w *Worker) writeEndpoints(ctx context.Context, id skerry.InstanceID, app s
 		w.activity(id, func(x *activity) { x.stale = false })
 		return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(app)}})
 	})
-	if err != nil && status(err) != http.StatusNotFound && ctx.Err() == nil {
+	if err != nil && !absent(err) && ctx.Err() == nil {
 		w.log.Warn("write endpoints", "instance", string(id), "err", err)
 	}
 }

@@ -93,10 +93,15 @@ func (e *APIError) Error() string {
 func passing(err error) bool {
 	var e *APIError
 	if errors.As(err, &e) {
-		return e.Code == http.StatusTooManyRequests || e.Code >= 500 || e.Code == http.StatusUnauthorized || e.Code == http.StatusRequestTimeout
+		foreign := e.Code == http.StatusNotFound && e.Reason == "" // not of the API server, but of something in front of it
+		return e.Code == http.StatusTooManyRequests || e.Code >= 500 || e.Code == http.StatusUnauthorized || foreign ||
+			e.Code == http.StatusRequestTimeout
 	}
 	return err != nil
 }
+
+// absent reports whether the API server says that there is no such object.
+func absent(err error) bool { return status(err) == http.StatusNotFound && !passing(err) }
 
 func status(err error) int {
 	var e *APIError
@@ -284,7 +289,7 @@ func (c *Client) deletePod(ctx context.Context, namespace, name, uid string, gra
 		body["gracePeriodSeconds"] = max(*grace, 1)
 	}
 	err := c.do(ctx, http.MethodDelete, podPath(namespace, name), nil, body, nil)
-	if s := status(err); s == http.StatusNotFound || s == http.StatusConflict && uid != "" {
+	if absent(err) || status(err) == http.StatusConflict && uid != "" {
 		return nil
 	}
 	return err
@@ -315,7 +320,7 @@ func (c *Client) merge(ctx context.Context, path string, change any) error {
 
 func (c *Client) deleteSecret(ctx context.Context, namespace, name string) error {
 	err := c.do(ctx, http.MethodDelete, secretPath(namespace, name), nil, nil, nil)
-	if status(err) == http.StatusNotFound {
+	if absent(err) {
 		return nil
 	}
 	return err

@@ -301,3 +301,18 @@ func TestReleaseTakesPodsThatHaveNotStarted(t *testing.T) {
 		t.Errorf("the pod of another instance is %+v, want it left alone", got)
 	}
 }
+
+// What is missing says the API server; a 404 of something in front of it says nothing.
+func TestForeign404(t *testing.T) {
+	worker := alone(t, answering(t, func(to http.ResponseWriter, _ *http.Request) { http.Error(to, "404 page not found", 404) }))
+	if _, _, err := worker.fleet.find(t.Context(), handle{"web-1-x-1", "uid"}); err == nil {
+		t.Error("find = nil, want an error: nobody knows whether the pod is there")
+	}
+	c := worker.fleet.opt.Client
+	if err := c.deletePod(t.Context(), "skerry", "x", "uid", nil); !passing(err) {
+		t.Errorf("deletePod = %v, want an error that passes", err)
+	}
+	if err := c.deleteSecret(t.Context(), "skerry", "x"); !passing(err) {
+		t.Errorf("deleteSecret = %v, want an error that passes", err)
+	}
+}

@@ -311,7 +311,7 @@ func (f *Fleet) find(ctx context.Context, named handle) (pod *Pod, there bool, e
 	case err == nil && (named.UID == "" && f.mine(pod) || named.UID != "" && pod.Metadata.UID == named.UID):
 		f.note(pod)
 		return pod, true, nil
-	case err != nil && status(err) != http.StatusNotFound:
+	case err != nil && !absent(err):
 		return nil, false, err
 	}
 	if last != nil && named.UID != "" && last.Metadata.UID != named.UID {
