@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -314,5 +315,27 @@ func TestForeign404(t *testing.T) {
 	}
 	if err := c.deleteSecret(t.Context(), "skerry", "x"); !passing(err) {
 		t.Errorf("deleteSecret = %v, want an error that passes", err)
+	}
+}
+
+// A node that is cordoned when the program starts is a worker if pods of ours are on it: what runs there runs on.
+func TestCordonedNodeWithPods(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	fleet := worker.fleet
+	fleet.opt.Open = func(context.Context, string, string) (*Place, error) { return nil, errors.New("not now") }
+	fleet.known["n1"].Spec.Unschedulable = true
+	ctx, cancel := context.WithCancel(t.Context())
+	defer fleet.active.Wait()
+	defer cancel()
+	fleet.start(ctx)
+	if got := fleet.Workers(); len(got) != 0 {
+		t.Errorf("workers = %v, want none: the node is cordoned, and empty", got)
+	}
+	running(t, worker, server, "web-1-x-1", "web-1", 1)
+	relist(t, worker)
+	fleet.start(ctx)
+	if got := fleet.Workers(); len(got) != 1 {
+		t.Errorf("workers = %v, want n1, where a pod runs", got)
 	}
 }

@@ -108,7 +108,8 @@ func (f *Fleet) start(ctx context.Context) {
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {
 		n := f.known[name]
-		if f.workers[name] != nil || n.Spec.Unschedulable || !spec.HasLabels(n.Metadata.Labels, f.opt.Nodes) ||
+		cordoned := n.Spec.Unschedulable && !f.hasPodsLocked(WorkerName(name)) // what runs there runs on
+		if f.workers[name] != nil || cordoned || !spec.HasLabels(n.Metadata.Labels, f.opt.Nodes) ||
 			n.Status.NodeInfo.OperatingSystem != "" && n.Status.NodeInfo.OperatingSystem != "linux" {
 			continue
 		}
@@ -116,6 +117,16 @@ func (f *Fleet) start(ctx context.Context) {
 		f.workers[name] = w
 		f.active.Go(func() { w.live(ctx) })
 	}
+}
+
+// hasPodsLocked reports whether there are pods of a worker.
+func (f *Fleet) hasPodsLocked(worker string) bool {
+	for _, p := range f.own {
+		if p.Metadata.Labels[workerLabel] == labelValue(worker) {
+			return true
+		}
+	}
+	return false
 }
 
 // Workers gives those that have begun, by their names.
