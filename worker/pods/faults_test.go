@@ -339,3 +339,47 @@ func TestCordonedNodeWithPods(t *testing.T) {
 		t.Errorf("workers = %v, want n1, where a pod runs", got)
 	}
 }
+
+// A worker ends when its node is removed from Kubernetes and nothing of it is left there; when the node is back, so is the worker.
+func TestWorkerOfRemovedNodeEnds(t *testing.T) {
+	fleet := alone(t, "http://127.0.0.1:1").fleet
+	begun, ended := make(chan string, 10), make(chan string, 10)
+	fleet.opt.Open = func(ctx context.Context, worker, _ string) (*Place, error) {
+		begun <- worker
+		<-ctx.Done()
+		ended <- worker
+		return nil, ctx.Err()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer fleet.active.Wait()
+	defer cancel()
+	node := fleet.known["n1"]
+	fleet.own["skerry/web-1-x-1"] = &Pod{Metadata: Meta{Name: "web-1-x-1", Namespace: "skerry", Labels: map[string]string{workerLabel: "n1"}}}
+	fleet.start(ctx)
+	<-begun
+	fleet.setNode("n1", node, true)
+	fleet.start(ctx)
+	select {
+	case <-ended:
+		t.Fatal("the worker has ended, want it to live: a pod of it is left")
+	case <-time.After(50 * time.Millisecond):
+	}
+	fleet.resetPods(map[string]*Pod{})
+	fleet.start(ctx)
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the worker of a node that is removed lives on")
+	}
+	late := time.Now().Add(20 * time.Second)
+	for len(fleet.Workers()) > 0 && time.Now().Before(late) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fleet.setNode("n1", node, false)
+	fleet.start(ctx)
+	select {
+	case <-begun:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the node is back, and has no worker")
+	}
+}

@@ -102,20 +102,47 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// start begins the workers of nodes that have none.
+// start begins the workers of nodes that have none, and ends those of nodes that were removed, with all that was on them.
 func (f *Fleet) start(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for name, w := range f.workers {
+		if f.known[name] == nil && !f.hasPodsLocked(w.name) {
+			w.end()
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {
-		n := f.known[name]
-		cordoned := n.Spec.Unschedulable && !f.hasPodsLocked(WorkerName(name)) // what runs there runs on
-		if f.workers[name] != nil || cordoned || !spec.HasLabels(n.Metadata.Labels, f.opt.Nodes) ||
-			n.Status.NodeInfo.OperatingSystem != "" && n.Status.NodeInfo.OperatingSystem != "linux" {
+		node := f.known[name]
+		cordoned := node.Spec.Unschedulable && !f.hasPodsLocked(WorkerName(name)) // what runs there runs on
+		if f.workers[name] != nil || cordoned || !spec.HasLabels(node.Metadata.Labels, f.opt.Nodes) ||
+			node.Status.NodeInfo.OperatingSystem != "" && node.Status.NodeInfo.OperatingSystem != "linux" {
 			continue
 		}
 		w := newWorker(f, WorkerName(name), name)
 		f.workers[name] = w
-		f.active.Go(func() { w.live(ctx) })
+		alive, end := context.WithCancel(ctx)
+		w.end = end
+		f.active.Go(func() {
+			w.live(alive)
+			if end(); ctx.Err() == nil {
+				f.leave(w)
+			}
+		})
+	}
+}
+
+// leave forgets a worker that has ended. Its node may be back already.
+func (f *Fleet) leave(w *Worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.workers, w.node)
+	f.wakeUp()
+}
+
+func (f *Fleet) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -158,10 +185,7 @@ func (f *Fleet) setNode(name string, n *Node, gone bool) {
 		f.known[name] = n
 	}
 	f.lookLocked(name)
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wakeUp()
 }
 
 func (f *Fleet) resetNodes(all map[string]*Node) {
@@ -169,10 +193,7 @@ func (f *Fleet) resetNodes(all map[string]*Node) {
 	f.known = all
 	f.mu.Unlock()
 	f.all()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wakeUp()
 }
 
 func (f *Fleet) lookLocked(node string) {
@@ -221,6 +242,7 @@ func (f *Fleet) keepLocked(key string, pod *Pod, gone bool) {
 			clear(f.gone)
 		}
 		f.gone[key] = pod
+		f.wakeUp() // the last of a node that was removed
 	} else {
 		f.own[key] = pod
 	}

@@ -32,6 +32,7 @@ type Worker struct {
 	up      atomic.Pointer[tier.Up]
 	work    atomic.Pointer[tier.Work]
 	changed chan struct{} // the node, or what others take of it
+	end     func()
 
 	mu        sync.Mutex
 	active    map[skerry.InstanceID]*activity
