@@ -383,3 +383,19 @@ func TestWorkerOfRemovedNodeEnds(t *testing.T) {
 		t.Fatal("the node is back, and has no worker")
 	}
 }
+
+// After a restart the pods that the records name are found, whatever labels they have.
+func TestRecordsNamePods(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	named := running(t, worker, server, "web-1-x-2", "web-1", 2)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	kubelet.Do("PATCH", podPath("skerry", named.Pod), podstest.Object{"metadata": podstest.Object{"labels": nil}}, nil)
+	relist(t, worker)
+	records := []core.Task{{ID: "web-1", Name: mainContainer, Attempt: 2, Handle: named.encode()},
+		{ID: "web-2", Name: mainContainer, Attempt: 1, Handle: handle{"web-2-x-1", "uid"}.encode()}}
+	got, err := worker.tasks(t.Context(), records)
+	if err != nil || len(got) != 1 || got[0].ID != "web-1" || got[0].Attempt != 2 || !got[0].Running {
+		t.Errorf("tasks = %+v, %v; want attempt 2 of web-1, which runs", got, err)
+	}
+}

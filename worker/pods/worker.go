@@ -124,7 +124,23 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	work := w.work.Load()
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
-	running.Post(core.Reattach{Tasks: w.tasks()})
+	records, err := tier.View(ctx, w.Role, func(c *core.Core) (list []core.Task, _ error) {
+		c.Containers(func(a *spec.Assignment, name string, attempt int, handle json.RawMessage) {
+			list = append(list, core.Task{ID: a.ID, Name: name, Attempt: attempt, Handle: handle})
+		})
+		return list, nil
+	})
+	var tasks []core.Task
+	if err == nil {
+		tasks, err = w.tasks(work.Ctx, records)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	running.Post(core.Reattach{Tasks: tasks})
 	w.dropUnknown(work)
 	running.Post(core.IngressOffered{})
 	work.Go(func() { w.follow(work.Ctx, running) })
@@ -236,18 +252,43 @@ func (w *Worker) touch(ok bool, why string) {
 }
 
 // tasks are the pods that an earlier life of this program left: those that run or have ended. One that has not started is no task: it is
-// taken up by its name, or taken away, when its instance is started.
-func (w *Worker) tasks() (out []core.Task) {
+// taken up by its name, or taken away, when its instance is started. Those of records are asked for by name if their labels do not show
+// them: somebody may have taken these away.
+func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Task, err error) {
+	found := map[string]bool{}
 	for _, p := range w.fleet.ofWorker(w.name) {
 		s := Look(p, time.Now())
 		if s.Stage != Running && s.Stage != Ended {
 			continue
 		}
 		if t, ok := taskOf(p, s); ok {
-			out = append(out, t)
+			out, found[p.Metadata.Name] = append(out, t), true
 		}
 	}
-	return out
+	for _, record := range records {
+		named := readHandle(record.Handle)
+		if named.Pod == "" || found[named.Pod] {
+			continue
+		}
+		var pod *Pod
+		there := false
+		err := persist(ctx, w.log, "pod "+named.Pod, func() (err error) {
+			pod, there, err = w.fleet.find(ctx, named)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			continue
+		}
+		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
+			record.Running, record.Exit = s.Stage != Ended, s.Exit
+			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
+			out = append(out, record)
+		}
+	}
+	return out, nil
 }
 
 // dropUnknown takes away pods that have not started and are of instances that no record has: the core hears of them no other way.
