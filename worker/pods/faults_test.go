@@ -399,3 +399,14 @@ func TestRecordsNamePods(t *testing.T) {
 		t.Errorf("tasks = %+v, %v; want attempt 2 of web-1, which runs", got, err)
 	}
 }
+
+// A pod that is being deleted gets no more requests, whatever its node says of it.
+func TestPodBeingDeletedIsNotReady(t *testing.T) {
+	const status = `"status":{"containerStatuses":[{"name":"main","ready":true,"state":{"running":{}}}]}}`
+	if got := look(t, `{"metadata":{"name":"p"},`+status); !got.Ready {
+		t.Errorf("Look = %+v, want it ready", got)
+	}
+	if got := look(t, `{"metadata":{"name":"p","deletionTimestamp":"2026-05-01T11:00:00Z"},`+status); got.Ready || got.Stage != Running {
+		t.Errorf("Look of a pod that is being deleted = %+v, want it to run, and not to be ready", got)
+	}
+}

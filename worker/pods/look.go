@@ -64,7 +64,10 @@ func Look(pod *Pod, now time.Time) Sight {
 	case status != nil && status.State.Running != nil:
 		s := Sight{Stage: Running, Since: sane(status.State.Running.StartedAt.Time, now), Ready: status.Ready,
 			Started: status.Started == nil || *status.Started}
-		if !s.Ready {
+		switch {
+		case !pod.Metadata.DeletionTimestamp.IsZero():
+			s.Ready, s.Reason = false, "its pod is being deleted in Kubernetes"
+		case !s.Ready:
 			s.Reason = "it is not ready: Kubernetes' readiness probe has not passed"
 		}
 		return s
