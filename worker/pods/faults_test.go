@@ -410,3 +410,18 @@ func TestPodBeingDeletedIsNotReady(t *testing.T) {
 		t.Errorf("Look of a pod that is being deleted = %+v, want it to run, and not to be ready", got)
 	}
 }
+
+// A task says which image it runs, so that what is found again is not restarted for want of knowing.
+func TestTaskHasDigest(t *testing.T) {
+	assigned := assignment(t, `{"name":"web","image":"my/app:1"}`)
+	digest := "sha256:" + strings.Repeat("a", 64)
+	assigned.Digest = map[string]string{"my/app:1": "docker.io/my/app@" + digest}
+	style := Style{Namespace: "skerry", Site: "s"}
+	pod, err := style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := taskOf(pod, Sight{Stage: Running}); !ok || got.Digest != digest {
+		t.Errorf("taskOf = %+v, %v; want digest %s", got, ok, digest)
+	}
+}

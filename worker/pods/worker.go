@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -313,6 +314,11 @@ func taskOf(p *Pod, s Sight) (t core.Task, ok bool) {
 	t = core.Task{ID: id, Name: mainContainer, Attempt: attempt, Handle: handle{p.Metadata.Name, p.Metadata.UID}.encode(),
 		Running: s.Stage != Ended, Exit: s.Exit}
 	t.Restart, _ = strconv.ParseUint(p.Metadata.Annotations[restartNote], 10, 64)
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == mainContainer && strings.Contains(c.Image, "@") {
+			t.Digest = digestOf(c.Image)
+		}
+	}
 	return t, true
 }
 
