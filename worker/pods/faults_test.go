@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
@@ -424,4 +425,29 @@ func TestTaskHasDigest(t *testing.T) {
 	if got, ok := taskOf(pod, Sight{Stage: Running}); !ok || got.Digest != digest {
 		t.Errorf("taskOf = %+v, %v; want digest %s", got, ok, digest)
 	}
+}
+
+// However fast pods of others come and go, the site is told of what is left of a node at a measured pace.
+func TestFactsArePaced(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	ctx, cancel := context.WithCancel(t.Context())
+	running, done := loop.New(nil, nil, nil, nil), make(chan struct{}) // it never runs: what is posted waits
+	go func() {
+		worker.follow(ctx, running)
+		close(done)
+	}()
+	for i := range 100 {
+		pod := &Pod{Metadata: Meta{Name: "p", Namespace: "other"}, Spec: PodSpec{NodeName: "n1", Containers: []PodContainer{
+			{Resources: podResources{Requests: map[string]text{"cpu": text(fmt.Sprintf("%dm", i+1))}}}}}}
+		worker.fleet.mu.Lock()
+		worker.fleet.workers["n1"] = worker
+		worker.fleet.mu.Unlock()
+		worker.fleet.setPod("other/p", pod, false)
+		time.Sleep(2 * time.Millisecond)
+	}
+	if got := running.Stats().Queue; got < 1 || got > 10 {
+		t.Errorf("of 100 changes in a moment %d were told, want at least 1 and at most 10", got)
+	}
+	cancel()
+	<-done
 }

@@ -192,12 +192,24 @@ func (w *Worker) link(ctx context.Context, running *loop.Loop) error {
 	return up.Run(ctx)
 }
 
+// factsPace is how often the site is told of a node at most: what is left of it changes with the pods of others.
+const factsPace = time.Second
+
 // follow tells the core what its node is, and whether it takes new work, until ctx ends.
 func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 	var told *wire.WorkerFacts
+	var pace <-chan time.Time
 	refused := ""
 	w.nudge()
 	for {
+		if pace != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-pace:
+				pace = nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -208,7 +220,7 @@ func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 		if node != nil {
 			whyNot, touch = ready(node)
 			if f := facts(node, others, w.fleet.opt.Version); told == nil || !reflect.DeepEqual(*told, f) {
-				told = &f
+				told, pace = &f, time.After(factsPace)
 				running.Post(core.Facts{Facts: f})
 			}
 		}
