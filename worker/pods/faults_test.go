@@ -451,3 +451,14 @@ func TestFactsArePaced(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// What a kubelet says of its addresses does not lead to the machine that this program runs on, or to what only that one reaches.
+func TestForwardGoesToPods(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	for ip, want := range map[string]int{"10.1.2.3": 1, "fd00::1": 1, "127.0.0.1": 0, "::1": 0, "::ffff:127.0.0.1": 0, "0.0.0.0": 0,
+		"169.254.169.254": 0, "fe80::1": 0, "localhost": 0, "": 0} {
+		if got := worker.routes(&Pod{Status: PodStatus{PodIP: ip}}, "web-1", 80); len(got) != want {
+			t.Errorf("routes to a pod at %q = %v, want %d", ip, got, want)
+		}
+	}
+}
