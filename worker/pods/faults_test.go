@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -460,5 +461,25 @@ func TestForwardGoesToPods(t *testing.T) {
 		if got := worker.routes(&Pod{Status: PodStatus{PodIP: ip}}, "web-1", 80); len(got) != want {
 			t.Errorf("routes to a pod at %q = %v, want %d", ip, got, want)
 		}
+	}
+}
+
+// A forwarded connection ends with the life of the worker, even if neither side does.
+func TestForwardEndsWithItsWorker(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	near, client := net.Pipe()
+	there, pod := net.Pipe()
+	defer client.Close()
+	defer pod.Close()
+	done := make(chan struct{})
+	go func() {
+		worker.join(near, near, there)
+		close(done)
+	}()
+	worker.work.Load().Cancel()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the connection outlives its worker")
 	}
 }

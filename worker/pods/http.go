@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -204,6 +205,17 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 		return nil // it was answered
 	}
 	defer conn.Close()
+	w.join(conn, buf, there)
+	return nil
+}
+
+// join passes on what each of two connections has for the other, until both have ended, or this life of the worker has.
+func (w *Worker) join(conn net.Conn, buf io.Reader, there net.Conn) {
+	stop := context.AfterFunc(w.work.Load().Ctx, func() {
+		conn.Close()
+		there.Close()
+	})
+	defer stop()
 	done := make(chan struct{}, 2)
 	go func() {
 		_, _ = io.Copy(there, buf)
@@ -219,5 +231,4 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 	}()
 	<-done
 	<-done
-	return nil
 }
