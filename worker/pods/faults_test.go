@@ -18,6 +18,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
 	"skerry.dev/skerry/worker/pods/podstest"
@@ -481,5 +482,41 @@ func TestForwardEndsWithItsWorker(t *testing.T) {
 	case <-done:
 	case <-time.After(20 * time.Second):
 		t.Fatal("the connection outlives its worker")
+	}
+}
+
+// brittle is a store that panics when it is read.
+type brittle struct {
+	store.Store
+	closed *atomic.Int64
+}
+
+func (b brittle) Close() error {
+	b.closed.Add(1)
+	return nil
+}
+
+// A worker whose records make it panic is tried again, with its store closed in between; others do not notice.
+func TestWorkerThatPanicsIsTriedAgain(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	var opened, closed atomic.Int64
+	worker.fleet.opt.Open = func(context.Context, string, string) (*Place, error) {
+		opened.Add(1)
+		return &Place{Store: brittle{closed: &closed}}, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		worker.live(ctx)
+		close(done)
+	}()
+	late := time.Now().Add(20 * time.Second)
+	for opened.Load() < 2 && time.Now().Before(late) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	<-done
+	if opened.Load() < 2 || closed.Load() != opened.Load() {
+		t.Errorf("its store was opened %d times and closed %d times, want at least 2, and as often", opened.Load(), closed.Load())
 	}
 }

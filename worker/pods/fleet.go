@@ -124,6 +124,10 @@ func (f *Fleet) start(ctx context.Context) {
 		w.end = end
 		f.active.Go(func() {
 			w.live(alive)
+			if alive.Err() == nil { // it panicked
+				wait := lastRetry
+				pause(ctx, &wait, nil)
+			}
 			if end(); ctx.Err() == nil {
 				f.leave(w)
 			}
@@ -393,10 +397,7 @@ func (w *Worker) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		place, err := w.fleet.opt.Open(ctx, w.name, w.node)
 		if err == nil {
-			w.open(place)
-			w.log.Info("a node is a worker", "node", w.node)
-			err = w.Role.Run(ctx)
-			err = errors.Join(err, place.Store.Close())
+			err = w.inhabit(ctx, place)
 		}
 		if err != nil && ctx.Err() == nil {
 			w.log.Error(fmt.Sprintf("the worker of node %s does not run", w.node), "err", err)
@@ -405,4 +406,13 @@ func (w *Worker) live(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// inhabit runs the worker with what it keeps. If that makes it panic while it is loaded, the others live on.
+func (w *Worker) inhabit(ctx context.Context, place *Place) (err error) {
+	defer func() { err = errors.Join(err, place.Store.Close()) }()
+	defer panics.Error(&err)
+	w.open(place)
+	w.log.Info("a node is a worker", "node", w.node)
+	return w.Role.Run(ctx)
 }
