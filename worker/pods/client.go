@@ -281,6 +281,9 @@ func (c *Client) createPod(ctx context.Context, p *Pod) (*Pod, error) {
 // deletePod asks for the end of a pod with its own grace. It is never forced: the API server would forget a pod that may still run. One
 // that is not there, or is another one of that name, is no error.
 func (c *Client) deletePod(ctx context.Context, namespace, name, uid string, grace *int64) error {
+	if name == "" {
+		return nil // the path would be that of all pods
+	}
 	body := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
 	if uid != "" {
 		body["preconditions"] = map[string]string{"uid": uid}

@@ -520,3 +520,16 @@ func TestWorkerThatPanicsIsTriedAgain(t *testing.T) {
 		t.Errorf("its store was opened %d times and closed %d times, want at least 2, and as often", opened.Load(), closed.Load())
 	}
 }
+
+// A handle that names no pod deletes nothing: its path would be that of all pods.
+func TestNoNameDeletesNothing(t *testing.T) {
+	var asked atomic.Int64
+	worker := alone(t, answering(t, func(to http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		fmt.Fprint(to, "{}")
+	}))
+	err := worker.discard(t.Context(), readHandle(nil))
+	if got := asked.Load(); err != nil || got != 0 {
+		t.Errorf("discard of no handle = %v, with %d requests; want nil, and none", err, got)
+	}
+}
