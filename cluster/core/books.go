@@ -97,7 +97,7 @@ func (b *books) saveWorker(w *worker, fx *wire.Effects) {
 	if kept.Facts != nil {
 		facts := *kept.Facts
 		facts.Signatures = facts.Signatures && len(b.admission.Signers) > 0
-		facts.Features, facts.DeviceDetails, facts.External = nil, nil, "" // nothing is placed on a worker that is not connected
+		facts.Features, facts.DeviceDetails = nil, nil // nothing is placed on a worker that is not connected
 		kept.Facts = &facts
 	}
 	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{&kept, w.trust.Record()}))

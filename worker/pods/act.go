@@ -1,6 +1,8 @@
 package pods
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,13 +53,11 @@ func (w *Worker) act(action any) {
 	case core.Watch:
 		run(func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
 	case core.Discard:
-		run(func() { w.remove(ctx, readHandle(todo.Handle)) })
+		run(func() { w.discard(ctx, readHandle(todo.Handle)) })
 	case core.Cleanup:
 		run(func() { w.cleanup(ctx, todo) })
 	case core.Release:
-		w.mu.Lock()
-		delete(w.ports, todo.ID)
-		w.mu.Unlock()
+		w.release(ctx, todo.ID, run)
 	case core.ProbeOn:
 		pctx, cancel := context.WithCancel(ctx)
 		w.activity(todo.A.ID, func(x *activity) {
@@ -83,7 +83,7 @@ func (w *Worker) act(action any) {
 			}
 		})
 	case core.Endpoints:
-		w.direct(ctx, todo, run)
+		w.direct(todo)
 	case core.RunHook:
 		w.Post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
 	case core.SetLimits:
@@ -98,6 +98,18 @@ func (w *Worker) act(action any) {
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:
 		panic(fmt.Sprintf("pods have no action %T", action))
+	}
+}
+
+// release gives back the ports of an instance that has ended. A pod that an earlier life made, and that has not started yet, goes too.
+func (w *Worker) release(ctx context.Context, id skerry.InstanceID, run func(func())) {
+	w.mu.Lock()
+	delete(w.ports, id)
+	w.mu.Unlock()
+	for _, p := range w.fleet.ofWorker(w.name) {
+		if p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended {
+			run(func() { _ = w.discard(ctx, handle{p.Metadata.Name, p.Metadata.UID}) })
+		}
 	}
 }
 
@@ -145,12 +157,14 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	w.mu.Lock()
 	w.apps[assigned.ID] = assigned.Service.App
 	w.mu.Unlock()
-	secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
 	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error {
-		return w.fleet.opt.Client.putSecret(ctx,
-			secret)
+		secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
+		return w.fleet.opt.Client.putSecret(ctx, secret)
 	}); err != nil {
 		return fail(err)
+	}
+	if !bytes.Equal(secret.Data[endpoints], w.endpointsOf(assigned.Service.App)) { // a change found no files, or was overwritten
+		w.rewrite(assigned.ID, assigned.Service.App)
 	}
 	var err error
 	if done.Ports, err = w.bind(assigned, asked.Keep); err != nil {
@@ -238,11 +252,6 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 		w.Post(m)
 		return
 	}
-	if sight.Stage == Ended && sight.Exit.Code == notStarted && sight.Exit.Message != "" {
-		m.Err = sight.Exit.Message
-		w.Post(m)
-		return
-	}
 	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
 	w.Post(m)
 	w.watch(ctx, a.A.ID, a.Attempt, h)
@@ -280,7 +289,7 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 		slices.Sort(keys)
 		fillSecrets(pod, &start.A, keys)
 	}
-	if err := w.clear(ctx, start.A.ID, pod.Metadata.Name, false); err != nil {
+	if err := w.makeRoom(ctx, start, pod.Metadata.Name); err != nil {
 		return named, sight, err
 	}
 	var made *Pod
@@ -311,13 +320,35 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 		}
 		return why != "" || sight.Stage >= Running
 	})
+	never := sight.Stage == Ended && !sight.Ran
+	if never {
+		why = cmp.Or(why, sight.Exit.Message, "its container was never started")
+	}
 	if err == nil && why != "" {
-		err = errors.Join(w.remove(ctx, named), w.awaitEnd(ctx, named))
+		if err = w.discard(ctx, named); !never { // nothing of the other is to be awaited
+			err = errors.Join(err, w.awaitEnd(ctx, named))
+		}
 		if err == nil {
 			err = errors.New(why)
 		}
 	}
 	return named, sight, err
+}
+
+// makeRoom ends every other pod of an instance here. That of the attempt before is asked for by its name: an earlier life of this program
+// may have had no answer when it made it, and then the watch may not have told of it yet.
+func (w *Worker) makeRoom(ctx context.Context, start core.StartContainer, but string) error {
+	if start.Attempt > 1 {
+		before := handle{Pod: podName(&start.A, w.name, start.Attempt-1)}
+		err := persist(ctx, w.log, "the start of "+string(start.A.ID), func() error {
+			_, _, err := w.fleet.find(ctx, before)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return w.clear(ctx, start.A.ID, but, false)
 }
 
 // unwanted reports whether an instance that is being started is to end.
@@ -360,18 +391,33 @@ func (w *Worker) remove(ctx context.Context, h handle) error {
 	})
 }
 
+// discard is remove for what nobody asks to be removed again.
+func (w *Worker) discard(ctx context.Context, h handle) error {
+	return insist(ctx, w.log, "the end of pod "+h.Pod, func() error {
+		return w.fleet.opt.Client.deletePod(ctx, w.fleet.opt.Style.Namespace, h.Pod, h.UID, nil)
+	})
+}
+
 func (w *Worker) awaitEnd(ctx context.Context, h handle) error {
 	return w.fleet.await(ctx, h, false, func(_ *Pod, there bool) bool { return !there })
 }
 
+// finish removes a pod that is there, and waits until it is gone.
+func (w *Worker) finish(ctx context.Context, h handle) error {
+	if _, there, err := w.fleet.find(ctx, h); err != nil || !there {
+		return err
+	}
+	if err := w.remove(ctx, h); err != nil {
+		return err
+	}
+	return w.awaitEnd(ctx, h)
+}
+
 func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 	h, grace := readHandle(a.Handle), int64((a.Grace+time.Second-1)/time.Second)
-	err := persist(ctx, w.log, "the end of pod "+h.Pod, func() error {
+	_ = insist(ctx, w.log, "the end of pod "+h.Pod, func() error {
 		return w.fleet.opt.Client.deletePod(ctx, w.fleet.opt.Style.Namespace, h.Pod, h.UID, &grace)
 	})
-	if err != nil && ctx.Err() == nil {
-		w.log.Warn("stop", "instance", string(a.ID), "pod", h.Pod, "err", err)
-	}
 }
 
 // watch tells the core when a pod has ended.
@@ -394,10 +440,15 @@ func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h
 
 // cleanup removes all there is of an instance here.
 func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
-	c := core.Cleaned{ID: asked.ID}
+	done := core.Cleaned{ID: asked.ID}
 	tctx, cancel := context.WithTimeout(ctx, cleanTime)
 	defer cancel()
 	err := w.clear(tctx, asked.ID, "", true)
+	for _, data := range asked.Handles { // one may have lost its labels
+		if h := readHandle(data); h.Pod != "" && err == nil {
+			err = w.finish(tctx, h)
+		}
+	}
 	if err == nil {
 		err = w.fleet.opt.Client.deleteSecret(tctx, w.fleet.opt.Style.Namespace, filesName(asked.ID, w.name))
 	}
@@ -405,7 +456,7 @@ func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
 		return
 	}
 	if err != nil {
-		c.Err = err.Error()
+		done.Err = err.Error()
 	} else {
 		w.mu.Lock()
 		delete(w.active, asked.ID)
@@ -413,7 +464,7 @@ func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
 		delete(w.apps, asked.ID)
 		w.mu.Unlock()
 	}
-	w.Post(c)
+	w.Post(done)
 }
 
 // probe tells the core what Kubernetes' own probes found. They have counted already, so each verdict stands for as many tries as the core
@@ -452,7 +503,7 @@ func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
 }
 
 // direct gives the endpoints of a service to the instances of its application.
-func (w *Worker) direct(ctx context.Context, told core.Endpoints, run func(func())) {
+func (w *Worker) direct(told core.Endpoints) {
 	w.mu.Lock()
 	if told.Gone {
 		delete(w.endpoints, told.Service)
@@ -467,15 +518,45 @@ func (w *Worker) direct(ctx context.Context, told core.Endpoints, run func(func(
 	}
 	w.mu.Unlock()
 	for _, id := range ids {
-		run(func() {
-			path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
-			err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
-				return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(told.Service.App)}})
+		w.rewrite(id, told.Service.App)
+	}
+}
+
+// rewrite has the endpoints for an instance written, by one at a time: of two, the one that came last might have what was first.
+func (w *Worker) rewrite(id skerry.InstanceID, app skerry.AppKey) {
+	work, begin := w.work.Load(), false
+	w.activity(id, func(x *activity) {
+		begin = x.writer != work.Ctx
+		x.writer, x.stale = work.Ctx, true
+	})
+	if !begin {
+		return
+	}
+	work.Go(func() {
+		defer panics.Catch(w.log, "an action")
+		for again := true; again; {
+			w.writeEndpoints(work.Ctx, id, app)
+			w.activity(id, func(x *activity) {
+				if again = x.stale && work.Ctx.Err() == nil; again {
+					return
+				}
+				x.writer = nil
+				if _, known := w.apps[id]; !known {
+					delete(w.active, id) // it was removed meanwhile
+				}
 			})
-			if err != nil && status(err) != http.StatusNotFound && ctx.Err() == nil {
-				w.log.Warn("write endpoints", "instance", string(id), "err", err)
-			}
-		})
+		}
+	})
+}
+
+func (w *Worker) writeEndpoints(ctx context.Context, id skerry.InstanceID, app skerry.AppKey) {
+	path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
+	err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
+		w.activity(id, func(x *activity) { x.stale = false })
+		return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(app)}})
+	})
+	if err != nil && !absent(err) && ctx.Err() == nil {
+		w.log.Warn("write endpoints", "instance", string(id), "err", err)
 	}
 }
 

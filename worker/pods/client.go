@@ -92,10 +92,15 @@ func (e *APIError) Error() string {
 func passing(err error) bool {
 	var e *APIError
 	if errors.As(err, &e) {
-		return e.Code == http.StatusTooManyRequests || e.Code >= 500 || e.Code == http.StatusUnauthorized || e.Code == http.StatusRequestTimeout
+		foreign := e.Code == http.StatusNotFound && e.Reason == "" // not of the API server, but of something in front of it
+		return e.Code == http.StatusTooManyRequests || e.Code >= 500 || e.Code == http.StatusUnauthorized || foreign ||
+			e.Code == http.StatusRequestTimeout
 	}
 	return err != nil
 }
+
+// absent reports whether the API server says that there is no such object.
+func absent(err error) bool { return status(err) == http.StatusNotFound && !passing(err) }
 
 func status(err error) int {
 	var e *APIError
@@ -164,6 +169,14 @@ func refusal(code int, after string, data []byte) *APIError {
 
 // do sends a request and reads the answer; out may be nil.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	return c.atMost(ctx, answerMax, method, path, query, body, out)
+}
+
+// errTooLarge says that an answer has more bytes than are taken.
+var errTooLarge = errors.New("it is too large")
+
+// atMost is do for an answer of at most so many bytes.
+func (c *Client) atMost(ctx context.Context, room int, method, path string, query url.Values, body, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	res, err := c.open(ctx, method, path, query, body)
@@ -171,12 +184,12 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		return err
 	}
 	defer res.Close()
-	data, err := io.ReadAll(io.LimitReader(res, answerMax+1))
+	data, err := io.ReadAll(io.LimitReader(res, int64(room)+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("answer of the API server: %w", err)
-	case len(data) > answerMax:
-		return fmt.Errorf("answer of the API server: it has more than %d bytes", answerMax)
+	case len(data) > room:
+		return fmt.Errorf("answer of the API server: %w: it has more than %d bytes", errTooLarge, room)
 	case out == nil:
 		return nil
 	}
@@ -226,6 +239,21 @@ func persist(ctx context.Context, log *slog.Logger, what string, f func() error)
 	}
 }
 
+// insist is persist for what nobody asks for again: what is refused, as by a webhook that is away, may be granted later.
+func insist(ctx context.Context, log *slog.Logger, what string, f func() error) error {
+	var wait time.Duration
+	for {
+		err := f()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		log.Warn(what+" has to wait", "err", err)
+		if !pause(ctx, &wait, err) {
+			return err
+		}
+	}
+}
+
 func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + url.PathEscape(name)
 }
@@ -252,6 +280,9 @@ func (c *Client) createPod(ctx context.Context, p *Pod) (*Pod, error) {
 // deletePod asks for the end of a pod with its own grace. It is never forced: the API server would forget a pod that may still run. One
 // that is not there, or is another one of that name, is no error.
 func (c *Client) deletePod(ctx context.Context, namespace, name, uid string, grace *int64) error {
+	if name == "" {
+		return nil // the path would be that of all pods
+	}
 	body := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
 	if uid != "" {
 		body["preconditions"] = map[string]string{"uid": uid}
@@ -260,7 +291,7 @@ func (c *Client) deletePod(ctx context.Context, namespace, name, uid string, gra
 		body["gracePeriodSeconds"] = max(*grace, 1)
 	}
 	err := c.do(ctx, http.MethodDelete, podPath(namespace, name), nil, body, nil)
-	if s := status(err); s == http.StatusNotFound || s == http.StatusConflict && uid != "" {
+	if absent(err) || status(err) == http.StatusConflict && uid != "" {
 		return nil
 	}
 	return err
@@ -291,7 +322,7 @@ func (c *Client) merge(ctx context.Context, path string, change any) error {
 
 func (c *Client) deleteSecret(ctx context.Context, namespace, name string) error {
 	err := c.do(ctx, http.MethodDelete, secretPath(namespace, name), nil, nil, nil)
-	if status(err) == http.StatusNotFound {
+	if absent(err) {
 		return nil
 	}
 	return err

@@ -72,6 +72,7 @@ func NewFleet(opt Options) *Fleet {
 	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
 	f.pods = newMirror(opt.Client, "/api/v1/pods", nil, func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
 	f.pods.set, f.pods.reset, f.pods.told = f.setPod, f.resetPods, f.all
+	f.pods.trim = f.thin
 	return f
 }
 
@@ -87,7 +88,10 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	f.opt.Log.Info("Kubernetes is heard", "nodes", len(f.known))
+	f.mu.Lock()
+	nodes := len(f.known)
+	f.mu.Unlock()
+	f.opt.Log.Info("Kubernetes is heard", "nodes", nodes)
 	for {
 		f.start(ctx)
 		select {
@@ -98,20 +102,62 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// start begins the workers of nodes that have none.
+// start begins the workers of nodes that have none, and ends those of nodes that were removed, with all that was on them.
 func (f *Fleet) start(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for name, w := range f.workers {
+		if f.known[name] == nil && !f.hasPodsLocked(w.name) {
+			w.end()
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.known)) {
-		n := f.known[name]
-		if f.workers[name] != nil || n.Spec.Unschedulable || !spec.HasLabels(n.Metadata.Labels, f.opt.Nodes) ||
-			n.Status.NodeInfo.OperatingSystem != "" && n.Status.NodeInfo.OperatingSystem != "linux" {
+		node := f.known[name]
+		cordoned := node.Spec.Unschedulable && !f.hasPodsLocked(WorkerName(name)) // what runs there runs on
+		if f.workers[name] != nil || cordoned || !spec.HasLabels(node.Metadata.Labels, f.opt.Nodes) ||
+			node.Status.NodeInfo.OperatingSystem != "" && node.Status.NodeInfo.OperatingSystem != "linux" {
 			continue
 		}
 		w := newWorker(f, WorkerName(name), name)
 		f.workers[name] = w
-		f.active.Go(func() { w.live(ctx) })
+		alive, end := context.WithCancel(ctx)
+		w.end = end
+		f.active.Go(func() {
+			w.live(alive)
+			if alive.Err() == nil { // it panicked
+				wait := lastRetry
+				pause(ctx, &wait, nil)
+			}
+			if end(); ctx.Err() == nil {
+				f.leave(w)
+			}
+		})
 	}
+}
+
+// leave forgets a worker that has ended. Its node may be back already.
+func (f *Fleet) leave(w *Worker) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.workers, w.node)
+	f.wakeUp()
+}
+
+func (f *Fleet) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hasPodsLocked reports whether there are pods of a worker.
+func (f *Fleet) hasPodsLocked(worker string) bool {
+	for _, p := range f.own {
+		if p.Metadata.Labels[workerLabel] == labelValue(worker) {
+			return true
+		}
+	}
+	return false
 }
 
 // Workers gives those that have begun, by their names.
@@ -143,10 +189,7 @@ func (f *Fleet) setNode(name string, n *Node, gone bool) {
 		f.known[name] = n
 	}
 	f.lookLocked(name)
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wakeUp()
 }
 
 func (f *Fleet) resetNodes(all map[string]*Node) {
@@ -154,10 +197,7 @@ func (f *Fleet) resetNodes(all map[string]*Node) {
 	f.known = all
 	f.mu.Unlock()
 	f.all()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wakeUp()
 }
 
 func (f *Fleet) lookLocked(node string) {
@@ -179,22 +219,8 @@ func (f *Fleet) setPod(key string, p *Pod, gone bool) {
 }
 
 func (f *Fleet) setPodLocked(key string, pod *Pod, gone bool) {
-	if f.mine(pod) {
-		if gone {
-			delete(f.own, key)
-			if len(f.gone) >= goneMost {
-				clear(f.gone)
-			}
-			f.gone[key] = pod
-		} else {
-			f.own[key] = pod
-		}
-		for c := range f.waiting[key] {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
-		}
+	if have := f.own[key]; f.mine(pod) || have != nil && have.Metadata.UID == pod.Metadata.UID { // it may have lost its labels
+		f.keepLocked(key, pod, gone)
 		return
 	}
 	n := needOf(pod)
@@ -212,16 +238,40 @@ func (f *Fleet) setPodLocked(key string, pod *Pod, gone bool) {
 	f.lookLocked(n.node)
 }
 
+// keepLocked takes a pod of this site, and tells those who wait for it.
+func (f *Fleet) keepLocked(key string, pod *Pod, gone bool) {
+	if gone {
+		delete(f.own, key)
+		if len(f.gone) >= goneMost {
+			clear(f.gone)
+		}
+		f.gone[key] = pod
+		f.wakeUp() // the last of a node that was removed
+	} else {
+		f.own[key] = pod
+	}
+	for c := range f.waiting[key] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
 func (f *Fleet) resetPods(all map[string]*Pod) {
 	f.mu.Lock()
 	before := f.own
 	f.own, f.needs = map[string]*Pod{}, map[string]map[string]need{}
 	for key, p := range all {
-		f.setPodLocked(key, p, false)
+		if was := before[key]; was != nil && was.Metadata.UID == p.Metadata.UID {
+			f.keepLocked(key, p, false)
+		} else {
+			f.setPodLocked(key, p, false)
+		}
 	}
 	for key, p := range before {
 		if f.own[key] == nil {
-			f.setPodLocked(key, p, true)
+			f.keepLocked(key, p, true)
 		}
 	}
 	f.mu.Unlock()
@@ -242,12 +292,12 @@ func (f *Fleet) node(name string) (n *Node, others []need, away error) {
 
 func (f *Fleet) key(name string) string { return f.opt.Style.Namespace + "/" + name }
 
-// note takes a pod that was answered before its watch told of it.
+// note takes a pod of ours that was answered before its watch told of it.
 func (f *Fleet) note(p *Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := f.key(p.Metadata.Name)
-	if f.own[key] == nil && (f.gone[key] == nil || f.gone[key].Metadata.UID != p.Metadata.UID) && f.mine(p) {
+	if f.own[key] == nil && (f.gone[key] == nil || f.gone[key].Metadata.UID != p.Metadata.UID) {
 		f.own[key] = p
 	}
 }
@@ -295,10 +345,10 @@ func (f *Fleet) find(ctx context.Context, named handle) (pod *Pod, there bool, e
 	pod = &Pod{}
 	err = f.opt.Client.do(ctx, http.MethodGet, podPath(f.opt.Style.Namespace, named.Pod), nil, nil, pod)
 	switch {
-	case err == nil && f.mine(pod) && (named.UID == "" || pod.Metadata.UID == named.UID):
+	case err == nil && (named.UID == "" && f.mine(pod) || named.UID != "" && pod.Metadata.UID == named.UID):
 		f.note(pod)
 		return pod, true, nil
-	case err != nil && status(err) != http.StatusNotFound:
+	case err != nil && !absent(err):
 		return nil, false, err
 	}
 	if last != nil && named.UID != "" && last.Metadata.UID != named.UID {
@@ -347,10 +397,7 @@ func (w *Worker) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		place, err := w.fleet.opt.Open(ctx, w.name, w.node)
 		if err == nil {
-			w.open(place)
-			w.log.Info("a node is a worker", "node", w.node)
-			err = w.Role.Run(ctx)
-			err = errors.Join(err, place.Store.Close())
+			err = w.inhabit(ctx, place)
 		}
 		if err != nil && ctx.Err() == nil {
 			w.log.Error(fmt.Sprintf("the worker of node %s does not run", w.node), "err", err)
@@ -359,4 +406,13 @@ func (w *Worker) live(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// inhabit runs the worker with what it keeps. If that makes it panic while it is loaded, the others live on.
+func (w *Worker) inhabit(ctx context.Context, place *Place) (err error) {
+	defer func() { err = errors.Join(err, place.Store.Close()) }()
+	defer panics.Error(&err)
+	w.open(place)
+	w.log.Info("a node is a worker", "node", w.node)
+	return w.Role.Run(ctx)
 }

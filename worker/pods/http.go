@@ -2,10 +2,12 @@ package pods
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -156,6 +158,25 @@ func parseLine(text string) logLine {
 	return logLine{at, "stdout", rest}
 }
 
+// routes are where a port of an instance may be reached: of its node, then of its pod. Both addresses are what a kubelet says.
+func (w *Worker) routes(pod *Pod, id skerry.InstanceID, port int) (out []string) {
+	add := func(host string, port int) {
+		if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsGlobalUnicast() {
+			out = append(out, net.JoinHostPort(host, strconv.Itoa(port)))
+		}
+	}
+	node, _, _ := w.fleet.node(w.node)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.ports[id] {
+		if b.Port == port && b.HostPort > 0 && node != nil {
+			add(address(node), b.HostPort)
+		}
+	}
+	add(pod.Status.PodIP, port)
+	return out
+}
+
 // serveForward joins an upgraded connection to a port of the instance: of its pod, or where that cannot be reached from here, of its node.
 func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	port, err := strconv.Atoi(r.URL.Query().Get("port"))
@@ -166,21 +187,9 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 	if err != nil {
 		return err
 	}
-	var tries []string
-	node, _, _ := w.fleet.node(w.node)
-	w.mu.Lock()
-	for _, b := range w.ports[id] {
-		if b.Port == port && b.HostPort > 0 && node != nil && address(node) != "" {
-			tries = append(tries, net.JoinHostPort(address(node), strconv.Itoa(b.HostPort)))
-		}
-	}
-	w.mu.Unlock()
-	if pod.Status.PodIP != "" {
-		tries = append(tries, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
-	}
 	var there net.Conn
 	err = net.ErrClosed
-	for _, at := range tries {
+	for _, at := range w.routes(pod, id, port) {
 		d := net.Dialer{Timeout: 5 * time.Second}
 		if there, err = d.DialContext(r.Context(), "tcp", at); err == nil {
 			break
@@ -196,6 +205,17 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 		return nil // it was answered
 	}
 	defer conn.Close()
+	w.join(conn, buf, there)
+	return nil
+}
+
+// join passes on what each of two connections has for the other, until both have ended, or this life of the worker has.
+func (w *Worker) join(conn net.Conn, buf io.Reader, there net.Conn) {
+	stop := context.AfterFunc(w.work.Load().Ctx, func() {
+		conn.Close()
+		there.Close()
+	})
+	defer stop()
 	done := make(chan struct{}, 2)
 	go func() {
 		_, _ = io.Copy(there, buf)
@@ -211,5 +231,4 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 	}()
 	<-done
 	<-done
-	return nil
 }

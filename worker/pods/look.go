@@ -32,6 +32,7 @@ type Sight struct {
 	Started bool // its startup probe has passed
 	Ready   bool
 	Exit    wire.Exit // of one that has ended
+	Ran     bool      // the container of one that has ended was executed, as far as its status says
 }
 
 // maxReason leaves room in the 500 bytes that the site takes.
@@ -42,25 +43,31 @@ var stuck = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "I
 	"RegistryUnavailable",
 	"SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 
+// neverRan are reasons of an end for which nothing was executed.
+var neverRan = []string{"ContainerCannotRun", "StartError"}
+
 // Look tells what a pod's status means. The status is whatever the API server holds: every value of it may be missing, or nonsense.
 func Look(pod *Pod, now time.Time) Sight {
 	status := container(pod)
 	if status != nil && status.State.Terminated != nil {
-		return Sight{Stage: Ended, Exit: exitOf(pod, status, now)}
+		return Sight{Stage: Ended, Exit: exitOf(pod, status, now), Ran: !slices.Contains(neverRan, status.State.Terminated.Reason)}
 	}
 	switch pod.Status.Phase {
 	case "Failed":
 		e := wire.Exit{Code: lostCode, At: now, Message: why(cmp.Or(pod.Status.Reason, "Failed"), pod.Status.Message)}
 		e.StorageExceeded = pod.Status.Reason == "Evicted" && strings.Contains(pod.Status.Message, "ephemeral")
-		return Sight{Stage: Ended, Exit: e}
+		return Sight{Stage: Ended, Exit: e, Ran: status != nil && status.State.Running != nil}
 	case "Succeeded":
-		return Sight{Stage: Ended, Exit: wire.Exit{At: now}}
+		return Sight{Stage: Ended, Exit: wire.Exit{At: now}, Ran: true}
 	}
 	switch {
 	case status != nil && status.State.Running != nil:
 		s := Sight{Stage: Running, Since: sane(status.State.Running.StartedAt.Time, now), Ready: status.Ready,
 			Started: status.Started == nil || *status.Started}
-		if !s.Ready {
+		switch {
+		case !pod.Metadata.DeletionTimestamp.IsZero():
+			s.Ready, s.Reason = false, "its pod is being deleted in Kubernetes"
+		case !s.Ready:
 			s.Reason = "it is not ready: Kubernetes' readiness probe has not passed"
 		}
 		return s

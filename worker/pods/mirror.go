@@ -16,7 +16,8 @@ import (
 // Pages and watches.
 const (
 	pageSize  = 500
-	pagesMost = 2000 // a million objects: more is a server that goes round in circles
+	pageBytes = 16 << 20 // a page of more is asked for in parts: how large pods are is up to whoever makes them
+	pagesMost = 2000     // a million objects: more is a server that goes round in circles
 	watchTime = 4 * time.Minute
 	watchMore = 30 * time.Second // that a server may take to end a watch by itself
 )
@@ -31,6 +32,7 @@ type mirror[T any] struct {
 	// set takes an object as it is now, or as it last was. reset takes all, after a list. They are called one at a time.
 	set   func(name string, object *T, gone bool)
 	reset func(all map[string]*T)
+	trim  func(object *T) // takes away what nobody asks for; may be nil
 	log   *slog.Logger
 
 	once   sync.Once
@@ -93,7 +95,7 @@ func (m *mirror[T]) run(ctx context.Context) {
 // list reads everything.
 func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 	all := map[string]*T{}
-	query := url.Values{"limit": {fmt.Sprint(pageSize)}}
+	query, limit := url.Values{}, pageSize
 	for k, v := range m.query {
 		query[k] = v
 	}
@@ -105,11 +107,19 @@ func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 			} `json:"metadata"`
 			Items []json.RawMessage `json:"items"`
 		}
-		if err := m.client.do(ctx, http.MethodGet, m.path, query, nil, &page); err != nil {
+		query.Set("limit", fmt.Sprint(limit))
+		if err := m.client.atMost(ctx, pageBytes, http.MethodGet, m.path, query, nil, &page); err != nil {
+			if errors.Is(err, errTooLarge) && limit > 1 {
+				limit /= 2
+				continue
+			}
 			if status(err) == http.StatusGone {
 				return "", errExpired
 			}
 			return "", err
+		}
+		if page.Metadata.ResourceVersion == "" {
+			return "", fmt.Errorf("the list %s has no version: it is not of an API server", m.path)
 		}
 		for _, item := range page.Items {
 			if o := m.read(item); o != nil {
@@ -121,6 +131,7 @@ func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 			return page.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", page.Metadata.Continue)
+		limit = min(2*limit, pageSize)
 	}
 	return "", fmt.Errorf("the list %s does not end", m.path)
 }
@@ -146,6 +157,9 @@ func (m *mirror[T]) read(data json.RawMessage) *T {
 	}
 	if m.meta(o).Name == "" {
 		return nil
+	}
+	if m.trim != nil {
+		m.trim(o)
 	}
 	return o
 }

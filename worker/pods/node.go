@@ -66,6 +66,37 @@ func needOf(pod *Pod) need {
 	return out
 }
 
+// thin leaves of a pod of another namespace what needOf reads: how much there is of the rest is up to others.
+func (f *Fleet) thin(pod *Pod) {
+	meta, from := &pod.Metadata, &pod.Spec
+	if meta.Namespace == f.opt.Style.Namespace {
+		return
+	}
+	out := Pod{Metadata: Meta{Name: meta.Name, Namespace: meta.Namespace, UID: meta.UID, ResourceVersion: meta.ResourceVersion},
+		Status: PodStatus{Phase: pod.Status.Phase}}
+	out.Spec = PodSpec{NodeName: from.NodeName, HostNetwork: from.HostNetwork, Overhead: counted(from.Overhead),
+		Containers: thinContainers(from.Containers), InitContainers: thinContainers(from.InitContainers)}
+	*pod = out
+}
+
+func thinContainers(list []PodContainer) (out []PodContainer) {
+	for i := range list {
+		out = append(out, PodContainer{Ports: list[i].Ports, Resources: podResources{Requests: counted(list[i].Resources.Requests)}})
+	}
+	return out
+}
+
+// counted are the amounts that are read of a list.
+func counted(list map[string]text) map[string]text {
+	out := map[string]text{}
+	for _, name := range []string{"cpu", "memory", "ephemeral-storage", gpuResource} {
+		if value, ok := list[name]; ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
 // plus adds amounts that may be anything.
 func plus[T ~int64](a, b T) T {
 	if a > most-b {

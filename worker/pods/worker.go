@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type Worker struct {
 	up      atomic.Pointer[tier.Up]
 	work    atomic.Pointer[tier.Work]
 	changed chan struct{} // the node, or what others take of it
+	end     func()
 
 	mu        sync.Mutex
 	active    map[skerry.InstanceID]*activity
@@ -46,6 +48,8 @@ type Worker struct {
 type activity struct {
 	prepare context.CancelFunc
 	probes  context.CancelFunc
+	writer  context.Context // of who writes its endpoints; nil: nobody does
+	stale   bool            // they have changed since they were read for writing
 }
 
 // handle names a pod in the core's records.
@@ -121,7 +125,23 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	work := w.work.Load()
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
-	running.Post(core.Reattach{Tasks: w.tasks()})
+	records, err := tier.View(ctx, w.Role, func(c *core.Core) (list []core.Task, _ error) {
+		c.Containers(func(a *spec.Assignment, name string, attempt int, handle json.RawMessage) {
+			list = append(list, core.Task{ID: a.ID, Name: name, Attempt: attempt, Handle: handle})
+		})
+		return list, nil
+	})
+	var tasks []core.Task
+	if err == nil {
+		tasks, err = w.tasks(work.Ctx, records)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	running.Post(core.Reattach{Tasks: tasks})
 	w.dropUnknown(work)
 	running.Post(core.IngressOffered{})
 	work.Go(func() { w.follow(work.Ctx, running) })
@@ -172,12 +192,24 @@ func (w *Worker) link(ctx context.Context, running *loop.Loop) error {
 	return up.Run(ctx)
 }
 
+// factsPace is how often the site is told of a node at most: what is left of it changes with the pods of others.
+const factsPace = time.Second
+
 // follow tells the core what its node is, and whether it takes new work, until ctx ends.
 func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 	var told *wire.WorkerFacts
+	var pace <-chan time.Time
 	refused := ""
 	w.nudge()
 	for {
+		if pace != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-pace:
+				pace = nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -188,7 +220,7 @@ func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 		if node != nil {
 			whyNot, touch = ready(node)
 			if f := facts(node, others, w.fleet.opt.Version); told == nil || !reflect.DeepEqual(*told, f) {
-				told = &f
+				told, pace = &f, time.After(factsPace)
 				running.Post(core.Facts{Facts: f})
 			}
 		}
@@ -233,18 +265,43 @@ func (w *Worker) touch(ok bool, why string) {
 }
 
 // tasks are the pods that an earlier life of this program left: those that run or have ended. One that has not started is no task: it is
-// taken up by its name, or taken away, when its instance is started.
-func (w *Worker) tasks() (out []core.Task) {
+// taken up by its name, or taken away, when its instance is started. Those of records are asked for by name if their labels do not show
+// them: somebody may have taken these away.
+func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Task, err error) {
+	found := map[string]bool{}
 	for _, p := range w.fleet.ofWorker(w.name) {
 		s := Look(p, time.Now())
 		if s.Stage != Running && s.Stage != Ended {
 			continue
 		}
 		if t, ok := taskOf(p, s); ok {
-			out = append(out, t)
+			out, found[p.Metadata.Name] = append(out, t), true
 		}
 	}
-	return out
+	for _, record := range records {
+		named := readHandle(record.Handle)
+		if named.Pod == "" || found[named.Pod] {
+			continue
+		}
+		var pod *Pod
+		there := false
+		err := persist(ctx, w.log, "pod "+named.Pod, func() (err error) {
+			pod, there, err = w.fleet.find(ctx, named)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			continue
+		}
+		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
+			record.Running, record.Exit = s.Stage != Ended, s.Exit
+			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
+			out = append(out, record)
+		}
+	}
+	return out, nil
 }
 
 // dropUnknown takes away pods that have not started and are of instances that no record has: the core hears of them no other way.
@@ -254,7 +311,7 @@ func (w *Worker) dropUnknown(work *tier.Work) {
 		_, known := w.apps[skerry.InstanceID(pod.Metadata.Annotations[instanceNote])]
 		w.mu.Unlock()
 		if !known && Look(pod, time.Now()).Stage < Running {
-			work.Go(func() { _ = w.remove(work.Ctx, handle{pod.Metadata.Name, pod.Metadata.UID}) })
+			work.Go(func() { _ = w.discard(work.Ctx, handle{pod.Metadata.Name, pod.Metadata.UID}) })
 		}
 	}
 }
@@ -269,6 +326,11 @@ func taskOf(p *Pod, s Sight) (t core.Task, ok bool) {
 	t = core.Task{ID: id, Name: mainContainer, Attempt: attempt, Handle: handle{p.Metadata.Name, p.Metadata.UID}.encode(),
 		Running: s.Stage != Ended, Exit: s.Exit}
 	t.Restart, _ = strconv.ParseUint(p.Metadata.Annotations[restartNote], 10, 64)
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == mainContainer && strings.Contains(c.Image, "@") {
+			t.Digest = digestOf(c.Image)
+		}
+	}
 	return t, true
 }
 
