@@ -330,7 +330,7 @@ func (s *Server) watchDevices(ctx context.Context) {
 // listen asks for those in the network that a rule names, until ctx ends, and says when something has changed.
 func (a *attachables) listen(ctx context.Context, rule int, log *slog.Logger, changed func()) {
 	told, asked := "", a.opt.Rules[rule]
-	devices.Listen(ctx, asked, func(list []devices.Device) {
+	devices.Listen(ctx, asked, nil, func(list []devices.Device) {
 		a.hear(rule, list)
 		changed()
 	}, func(err error) {
