@@ -213,3 +213,37 @@ func TestHeardDevicesAreOffered(t *testing.T) {
 	b.hear(0, nil)
 	b.offers("")
 }
+
+// What was heard in a network is there at once when the agent is restarted, for the rule that it was heard for: else whatever has it ends.
+func TestHeardDevicesOutliveTheAgent(t *testing.T) {
+	const rule = "camera=onvif,interface=eth9,model=P3245"
+	b := newBench(t, "serial", rule)
+	file := filepath.Join(b.dir, heardFile)
+	restarted := func(rules ...string) *bench {
+		t.Helper()
+		again := newBench(t, rules...)
+		if err := again.remember(file); err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	if err := b.remember(file); err != nil { // there is none yet
+		t.Fatal(err)
+	}
+	b.hear(1, []devices.Device{{Class: "camera", Name: "dock", Address: "http://10.0.0.7/onvif"}})
+	b.offers("camera=dock")
+	if err := b.keep(); err != nil {
+		t.Fatal(err)
+	}
+	again := restarted("gpu", "serial", rule+",shares=2")
+	again.offers("camera=dock")
+	if _, details := again.list(); len(details) != 1 || details[0].At != "10.0.0.7" || details[0].Shares != 2 {
+		t.Errorf("of it is told %+v, want where it was, and that two may have it", details)
+	}
+	restarted("camera=onvif,interface=eth8,model=P3245").offers("")
+	restarted("serial").offers("")
+	b.write(heardFile, "{")
+	if err := b.remember(file); err == nil {
+		t.Error("a damaged file gives no error")
+	}
+}
