@@ -133,7 +133,15 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	for _, i := range slices.Sorted(maps.Keys(a.network)) {
 		heard = append(heard, a.network[i]...)
 	}
-	found := a.offer(registry, slices.Concat(file, kernel, heard), paths)
+	rank := func(d *devices.Device) int { // what is offered stays: others in networks may say that they have its name
+		if was, ok := a.found[d.ID()]; ok && was.Address == d.Address {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(heard, func(x, y devices.Device) int { return rank(&x) - rank(&y) })
+	found := a.offer(registry, slices.Concat(file, kernel), paths)
+	a.offerHeard(registry, found, heard, paths)
 	names, details := a.tell(registry, found, paths)
 	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
 	news := map[string]string{}
@@ -170,6 +178,23 @@ func (a *attachables) offer(registry *cdi.Registry, list []devices.Device, paths
 		}
 	}
 	return offered
+}
+
+// offerHeard adds what was heard in networks, as far as there is room: anybody there may say that it has many, and takes no place of what
+// this machine itself has.
+func (a *attachables) offerHeard(registry *cdi.Registry, offered map[string]devices.Device, heard []devices.Device, paths []string) {
+	room := spec.MaxDevices - len(registry.Names()) - len(offered)
+	for _, p := range paths {
+		if p != "" {
+			room--
+		}
+	}
+	for _, d := range heard {
+		if _, twice := offered[d.ID()]; !twice && room > 0 {
+			offered[d.ID()] = d
+			room--
+		}
+	}
 }
 
 // nodeAt gives where a device node really is; empty: there is none.
