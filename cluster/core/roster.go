@@ -43,15 +43,16 @@ func (ws roster) Worker(name string) (address string, ok bool) {
 
 // redact takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
 func (ws roster) redact(p *placement, text string) string {
-	near := []string{p.Worker, p.Pinned}
+	near, devices := []string{p.Worker, p.Pinned}, slices.Clone(p.A.Devices)
 	if p.Next != nil {
-		near = append(near, p.Next.Worker)
+		near, devices = append(near, p.Next.Worker), append(devices, p.Next.Devices...)
 	}
-	text = uplink.Redact(ws, text, near...)
-	for _, d := range p.A.Devices { // a class is known above, and a device, such as its serial number, is not
+	// A class is known above, and a device, such as its serial number, is not. The name of one may be the beginning of another's.
+	slices.SortFunc(devices, func(a, b string) int { return len(b) - len(a) })
+	for _, d := range devices {
 		text = strings.ReplaceAll(text, d, spec.DeviceClass(d))
 	}
-	return text
+	return uplink.Redact(ws, text, near...)
 }
 
 // worker is what the site knows of one worker.
