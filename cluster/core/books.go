@@ -59,7 +59,9 @@ func (b *books) seeWorker(w *worker) {
 	if f := w.Facts; f != nil {
 		view.Arch, view.Runtimes, view.Costs, view.Devices, view.Labels, view.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices,
 			f.Labels, f.Taints
-		view.Attachable, view.DeviceDetails = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)], f.Details()
+		if !w.untold { // else one that is taken by a name would be free by another
+			view.Attachable, view.DeviceDetails = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)], f.Details()
+		}
 		if f.Accelerators != nil {
 			view.Accelerators = *f.Accelerators
 		}

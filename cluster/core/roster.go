@@ -80,6 +80,7 @@ type worker struct {
 	loads    spec.Contention   // of what runs there, summed
 	placed   *spec.Coordinate  // that routes tell
 	urgency  moves.Urgency     // what it was told of how near a limit something is
+	untold   bool              // its facts are from the store, which does not have all that it tells of its devices
 	immodest bool              // an interest of it was refused on this connection, and that was told
 }
 
