@@ -78,16 +78,12 @@ func (b *books) seeWorker(w *worker) {
 	}
 	view.Load = w.loads
 	view.Trust, view.Suspicion = w.trust.Rank()
-	for k, n := range w.ports {
-		if name, ok := strings.CutPrefix(k, deviceKey("")); !ok {
+	for k := range w.ports {
+		if !strings.HasPrefix(k, deviceKey("")) {
 			view.HostPorts[k] = true
-		} else {
-			if view.DevicesTaken == nil {
-				view.DevicesTaken = map[string]int{}
-			}
-			view.DevicesTaken[name] = n
 		}
 	}
+	view.DevicesTaken, view.DevicesWere = w.devicesTaken(view.DeviceDetails)
 	b.site.Set(view)
 	b.detect.See(w.Name)
 }

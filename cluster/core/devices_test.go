@@ -41,3 +41,36 @@ func TestDevicesAfterARestart(t *testing.T) {
 		site.takePorts(w, []string{deviceKey(byID)}, -1)
 	}
 }
+
+// What an instance has is nobody else's while it ends, whatever the worker calls it by then.
+func TestDevicesThatAreRenamed(t *testing.T) {
+	site := newKeptSite(t, "a1", nil)
+	site.do(ChildUp{Hello: &wire.Hello{Name: "w", Sets: []wire.SetAck{{Set: "desired", Incarnation: "a1"}}}})
+	seq := uint64(0)
+	tells := func(name, node string) {
+		t.Helper()
+		seq++
+		facts := &wire.WorkerFacts{Arch: "amd64", Attachable: []string{name}, DeviceDetails: []wire.Device{{Name: name, At: node}}}
+		report := wire.New().Marshal(&wire.WorkerReport{Seq: seq, Facts: facts})
+		site.do(ChildFrame{Name: "w", Msg: &wire.Report{Kind: wire.ReportWorker, Payload: report}})
+	}
+	free := func() bool {
+		return len(site.site.PickDevices("w", &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Class: "serial"}}})) > 0
+	}
+	tells("serial=a", "/dev/ttyUSB0")
+	w := site.workers["w"]
+	site.takePorts(w, []string{deviceKey("serial=a")}, 1)
+	for i, c := range []struct {
+		name, node string
+		free       bool
+	}{{"serial=a", "/dev/ttyUSB0", false}, {"serial=a-at-1", "/dev/ttyUSB0", false}, {"serial=b", "/dev/ttyUSB1", true},
+		{"serial=c", "/dev/ttyUSB0", false}} {
+		if tells(c.name, c.node); free() != c.free {
+			t.Errorf("%d: %s at %s is free: %v, want %v", i, c.name, c.node, !c.free, c.free)
+		}
+	}
+	site.takePorts(w, []string{deviceKey("serial=a")}, -1)
+	if !free() {
+		t.Error("it is not free once nobody has it")
+	}
+}

@@ -80,6 +80,7 @@ type worker struct {
 	loads    spec.Contention   // of what runs there, summed
 	placed   *spec.Coordinate  // that routes tell
 	urgency  moves.Urgency     // what it was told of how near a limit something is
+	nodes    map[string]string // of its devices that are taken, as far as they are or were told
 	untold   bool              // its facts are from the store, which does not have all that it tells of its devices
 	immodest bool              // an interest of it was refused on this connection, and that was told
 }
@@ -179,6 +180,29 @@ func (w *worker) classKey() string {
 		w.classFor, w.class = w.Facts, uplink.ClassKey(w.Facts)
 	}
 	return w.class
+}
+
+// devicesTaken counts the instances that have each of the devices, and gives the nodes of those that the worker does not tell of any more:
+// it may have another name for them by now.
+func (w *worker) devicesTaken(told map[string]wire.Device) (taken map[string]int, were map[string]string) {
+	var nodes map[string]string
+	for key, count := range w.ports {
+		name, ok := strings.CutPrefix(key, deviceKey(""))
+		if !ok {
+			continue
+		}
+		if taken == nil {
+			taken, were, nodes = map[string]int{}, map[string]string{}, map[string]string{}
+		}
+		taken[name] = count
+		if d, ok := told[name]; ok {
+			nodes[name] = d.At
+		} else if at := w.nodes[name]; at != "" {
+			nodes[name], were[name] = at, at
+		}
+	}
+	w.nodes = nodes
+	return taken, were
 }
 
 // reachable reports whether others may be told to measure to a worker. What it says of itself is not trusted further.
