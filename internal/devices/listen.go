@@ -23,6 +23,8 @@ const (
 	maxSilent = 3
 	// maxHeard bounds the answers of a round, each of which may name several devices.
 	maxHeard = 1024
+	// maxOfHost bounds the devices of one host: others are to have room, too.
+	maxOfHost = 64
 )
 
 // Listen asks for a rule's devices in its network again and again until ctx ends, and tells all of them whenever that has changed. Those
@@ -98,9 +100,15 @@ func (n *network) round(answers []Device, whole bool) (now []Device, changed boo
 			others[i].Name = nameAtPlace(&others[i])
 		}
 	}
+	ofHost := map[string]int{}
+	for _, d := range n.known {
+		ofHost[d.Labels[LabelPlace]]++
+	}
 	for _, d := range distinct(others) {
-		if _, taken := n.known[d.ID()]; !taken && len(n.known) < spec.MaxDevices {
+		at := d.Labels[LabelPlace]
+		if _, taken := n.known[d.ID()]; !taken && len(n.known) < spec.MaxDevices && ofHost[at] < maxOfHost {
 			n.known[d.ID()], n.silent[d.ID()] = d, 0
+			ofHost[at]++
 		}
 	}
 	now = slices.SortedFunc(maps.Values(n.known), func(a, b Device) int { return compare(&a, &b) })

@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"skerry.dev/skerry/spec"
 )
 
 // responderVar has the test binary answer in a network, as a camera does: its value is the kind.
@@ -236,6 +238,24 @@ func TestRounds(t *testing.T) {
 		}
 		if text := strings.Join(got, " "); text != c.want || changed != c.changed {
 			t.Errorf("round %d: %q, changed %v; want %q, changed %v", i, text, changed, c.want, c.changed)
+		}
+	}
+}
+
+// One host that has as many devices as there can be leaves room for those of others, also in later rounds.
+func TestManyOfOneHost(t *testing.T) {
+	at := func(name, place string) Device {
+		return Device{Class: "camera", Name: name, Address: "rtsp://" + place, Labels: labels(LabelPlace, place)}
+	}
+	n := networkOf(nil)
+	for round := range 3 {
+		var answers []Device
+		for i := range spec.MaxDevices {
+			answers = append(answers, at(fmt.Sprintf("a%d-%d", round, i), "10.0.0.9"))
+		}
+		now, _ := n.round(append(answers, at("z", "10.0.0.7")), true)
+		if got := ids(now); len(got) != maxOfHost+1 || !slices.Contains(got, "camera=z") {
+			t.Errorf("round %d: %d devices, want %d and camera=z", round, len(got), maxOfHost)
 		}
 	}
 }
