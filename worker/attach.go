@@ -5,8 +5,10 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -19,6 +21,7 @@ import (
 
 	"skerry.dev/skerry/internal/cdi"
 	"skerry.dev/skerry/internal/devices"
+	"skerry.dev/skerry/internal/files"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
@@ -58,6 +61,7 @@ type attachables struct {
 	details  []wire.Device
 	problems map[string]string        // that were told of
 	network  map[int][]devices.Device // what was heard, by the rule
+	heardIn  string                   // the file in which that is kept, in case the agent is restarted; empty: it is not
 }
 
 func newAttachables(opt AttachOptions) *attachables {
@@ -129,7 +133,15 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	for _, i := range slices.Sorted(maps.Keys(a.network)) {
 		heard = append(heard, a.network[i]...)
 	}
-	found := a.offer(registry, slices.Concat(file, kernel, heard), paths)
+	rank := func(d *devices.Device) int { // what is offered stays: others in networks may say that they have its name
+		if was, ok := a.found[d.ID()]; ok && was.Address == d.Address {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(heard, func(x, y devices.Device) int { return rank(&x) - rank(&y) })
+	found := a.offer(registry, slices.Concat(file, kernel), paths)
+	a.offerHeard(registry, found, heard, paths)
 	names, details := a.tell(registry, found, paths)
 	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
 	news := map[string]string{}
@@ -166,6 +178,23 @@ func (a *attachables) offer(registry *cdi.Registry, list []devices.Device, paths
 		}
 	}
 	return offered
+}
+
+// offerHeard adds what was heard in networks, as far as there is room: anybody there may say that it has many, and takes no place of what
+// this machine itself has.
+func (a *attachables) offerHeard(registry *cdi.Registry, offered map[string]devices.Device, heard []devices.Device, paths []string) {
+	room := spec.MaxDevices - len(registry.Names()) - len(offered)
+	for _, p := range paths {
+		if p != "" {
+			room--
+		}
+	}
+	for _, d := range heard {
+		if _, twice := offered[d.ID()]; !twice && room > 0 {
+			offered[d.ID()] = d
+			room--
+		}
+	}
 }
 
 // nodeAt gives where a device node really is; empty: there is none.
@@ -330,9 +359,15 @@ func (s *Server) watchDevices(ctx context.Context) {
 // listen asks for those in the network that a rule names, until ctx ends, and says when something has changed.
 func (a *attachables) listen(ctx context.Context, rule int, log *slog.Logger, changed func()) {
 	told, asked := "", a.opt.Rules[rule]
-	devices.Listen(ctx, asked, func(list []devices.Device) {
+	a.mu.Lock()
+	known := slices.Clone(a.network[rule])
+	a.mu.Unlock()
+	devices.Listen(ctx, asked, known, func(list []devices.Device) {
 		a.hear(rule, list)
 		changed()
+		if err := a.keep(); err != nil {
+			log.Warn("devices in a network are not known again when the agent is restarted", "class", asked.Class, "err", err)
+		}
 	}, func(err error) {
 		if err.Error() != told {
 			told = err.Error()
@@ -346,6 +381,69 @@ func (a *attachables) hear(rule int, list []devices.Device) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.network[rule] = list
+}
+
+// heardFile has the devices in networks that are offered. None would be known when the agent is restarted, and instances that have one
+// would end.
+const heardFile = "heard.json"
+
+// ruleKey tells rules apart by what they find, whichever others there are.
+func ruleKey(r devices.Rule) string {
+	r.Shares = 0
+	return fmt.Sprintf("%+v", r)
+}
+
+// remember takes up what an earlier life of the agent heard, and has this one keep that in a file.
+func (a *attachables) remember(file string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heardIn = file
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	heard := map[string][]devices.Device{}
+	if err == nil {
+		err = json.Unmarshal(data, &heard)
+	}
+	if err != nil {
+		return err
+	}
+	for i, rule := range a.opt.Rules {
+		list := heard[ruleKey(rule)]
+		for n := range list {
+			list[n].Shares = rule.Shares
+		}
+		if rule.InNetwork() && len(list) > 0 {
+			a.network[i] = list[:min(len(list), spec.MaxDevices)]
+		}
+	}
+	return nil
+}
+
+// keep keeps what was heard, as far as it is offered: who claims the name of another one is not to come before that.
+func (a *attachables) keep() error {
+	a.scanning.Lock()
+	defer a.scanning.Unlock()
+	a.mu.Lock()
+	file, heard := a.heardIn, map[string][]devices.Device{}
+	for i, list := range a.network {
+		key := ruleKey(a.opt.Rules[i])
+		for _, d := range list {
+			if offered, ok := a.found[d.ID()]; ok && offered.Address == d.Address {
+				heard[key] = append(heard[key], d)
+			}
+		}
+	}
+	a.mu.Unlock()
+	if file == "" {
+		return nil
+	}
+	data, err := json.Marshal(heard)
+	if err != nil {
+		return err
+	}
+	return files.Replace(file, data, 0o600)
 }
 
 func (s *Server) lookForDevices() bool {

@@ -213,3 +213,68 @@ func TestHeardDevicesAreOffered(t *testing.T) {
 	b.hear(0, nil)
 	b.offers("")
 }
+
+// What was heard in a network is there at once when the agent is restarted, for the rule that it was heard for: else whatever has it ends.
+func TestHeardDevicesOutliveTheAgent(t *testing.T) {
+	const rule = "camera=onvif,interface=eth9,model=P3245"
+	b := newBench(t, "serial", rule)
+	file := filepath.Join(b.dir, heardFile)
+	restarted := func(rules ...string) *bench {
+		t.Helper()
+		again := newBench(t, rules...)
+		if err := again.remember(file); err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	if err := b.remember(file); err != nil { // there is none yet
+		t.Fatal(err)
+	}
+	b.hear(1, []devices.Device{{Class: "camera", Name: "dock", Address: "http://10.0.0.7/onvif"}})
+	b.offers("camera=dock")
+	if err := b.keep(); err != nil {
+		t.Fatal(err)
+	}
+	again := restarted("gpu", "serial", rule+",shares=2")
+	again.offers("camera=dock")
+	if _, details := again.list(); len(details) != 1 || details[0].At != "10.0.0.7" || details[0].Shares != 2 {
+		t.Errorf("of it is told %+v, want where it was, and that two may have it", details)
+	}
+	restarted("camera=onvif,interface=eth8,model=P3245").offers("")
+	restarted("serial").offers("")
+	b.write(heardFile, "{")
+	if err := b.remember(file); err == nil {
+		t.Error("a damaged file gives no error")
+	}
+}
+
+// Whoever says in a network that it has many devices, or the name of another one, takes away neither what the machine has nor what others
+// have there.
+func TestManyInANetwork(t *testing.T) {
+	b := newBench(t, "aaa=mdns,interface=eth8,service=_rtsp._tcp", "aaa=onvif,interface=eth9", "serial")
+	b.adapter("A5", "ttyUSB0", 5)
+	yard := devices.Device{Class: "aaa", Name: "gate", Address: "http://10.0.0.7/onvif"}
+	b.hear(1, []devices.Device{yard})
+	b.offers("aaa=gate serial=0403-6001-A5")
+	many := []devices.Device{{Class: "aaa", Name: "gate", Address: "rtsp://10.9.0.9:554"}}
+	for i := range spec.MaxDevices {
+		many = append(many, devices.Device{Class: "aaa", Name: fmt.Sprintf("a%03d", i), Address: "rtsp://10.9.0.9:554"})
+	}
+	b.hear(0, many)
+	b.scan()
+	names, details := b.list()
+	if len(names) != spec.MaxDevices {
+		t.Errorf("%d devices are offered, want %d", len(names), spec.MaxDevices)
+	}
+	for name, want := range map[string]string{"aaa=gate": "10.0.0.7", "serial=0403-6001-A5": b.host("/dev/ttyUSB0")} {
+		at := ""
+		for _, d := range details {
+			if d.Name == name {
+				at = d.At
+			}
+		}
+		if at != want {
+			t.Errorf("%s is at %q, want it where it was: %s", name, at, want)
+		}
+	}
+}

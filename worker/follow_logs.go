@@ -54,6 +54,9 @@ type logReaders struct {
 	each func(context.Context, LogLine) bool
 	wg   sync.WaitGroup
 	list map[string]*logReader
+	// looked: it was seen which containers there are. Until then the word of the agent before holds, if there was one.
+	looked bool
+	word   *followed
 }
 
 // logReader reads the log of one of them.
@@ -131,17 +134,23 @@ func (all *logReaders) resume() func(key string) time.Time {
 	if err != nil || now.Sub(last.Until).Abs() > followedFor {
 		return func(string) time.Time { return now }
 	}
+	all.word = &last
 	return func(key string) time.Time { return last.From[key] }
 }
 
 // leave waits until all logs are let go of, and notes how far they were read.
 func (all *logReaders) leave() {
 	all.wg.Wait()
-	from := map[string]time.Time{}
+	word := &followed{time.Now(), map[string]time.Time{}}
 	for key, k := range all.list {
-		from[key] = k.since
+		word.From[key] = k.since
 	}
-	data, err := json.Marshal(followed{time.Now(), from})
+	if !all.looked {
+		if word = all.word; word == nil {
+			return // else the next one would begin each log anew
+		}
+	}
+	data, err := json.Marshal(word)
 	if err == nil {
 		err = files.Replace(filepath.Join(all.s.opt.Dir, followedFile), data, 0o600)
 	}
@@ -153,6 +162,7 @@ func (all *logReaders) leave() {
 // look takes up the containers that are there now, and lets go of others. since says from when on the log of a new one is read; again tries
 // those once more that could not be opened.
 func (all *logReaders) look(ctx context.Context, there map[string]logSource, since func(key string) time.Time, again bool) {
+	all.looked = true
 	for key, c := range there {
 		k := all.list[key]
 		if k == nil {

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -132,6 +133,37 @@ func (l *writtenLog) Next() (runtime.LogEntry, error) {
 }
 
 func (l *writtenLog) Close() error { return nil }
+
+// An agent that ends before it has seen which containers there are leaves the word of the one before as it was.
+func TestFollowLogsBeforeALook(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, followedFile)
+	s := &Server{opt: ServerOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}}
+	ends := func() string {
+		t.Helper()
+		all := &logReaders{s: s, list: map[string]*logReader{}}
+		all.resume()
+		all.leave()
+		data, err := os.ReadFile(path)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if got := ends(); got != "" {
+		t.Errorf("it leaves %s, want nothing, as it found nothing", got)
+	}
+	before, err := json.Marshal(followed{time.Now(), map[string]time.Time{"a": time.Now().Add(-time.Second)}})
+	if err == nil {
+		err = os.WriteFile(path, before, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ends(); got != string(before) {
+		t.Errorf("it leaves %s, want what it found: %s", got, before)
+	}
+}
 
 // An agent that ends in order leaves word how far it had come: the next one goes on with the line that nobody took, and with the beginning
 // of what it finds new. Word that is old or damaged counts as none.

@@ -179,6 +179,9 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	server.prober = &prober{dial: server.dialInstance, driverOf: server.runtimes.of, post: func(m any) { server.Post(m) },
 		passed: map[skerry.InstanceID]probeTimes{}}
 	server.attach = newAttachables(opt.Attach)
+	if err := server.attach.remember(filepath.Join(opt.Dir, heardFile)); err != nil {
+		opt.Log.Warn("devices in networks are not known from before", "err", err)
+	}
 	server.users = newUserRanges(filepath.Join(opt.Dir, "instances"), opt.Users, opt.UserRegistry)
 	server.users.held = func() []uint32 { return heldUsers(server) }
 	if opt.Overlay != nil && opt.Network != nil {

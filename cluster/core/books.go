@@ -59,7 +59,9 @@ func (b *books) seeWorker(w *worker) {
 	if f := w.Facts; f != nil {
 		view.Arch, view.Runtimes, view.Costs, view.Devices, view.Labels, view.Taints = f.Arch, f.PassedRuntimes(), f.RuntimeCosts(), f.Devices,
 			f.Labels, f.Taints
-		view.Attachable, view.DeviceDetails = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)], f.Details()
+		if !w.untold { // else one that is taken by a name would be free by another
+			view.Attachable, view.DeviceDetails = f.Attachable[:min(len(f.Attachable), spec.MaxDevices)], f.Details()
+		}
 		if f.Accelerators != nil {
 			view.Accelerators = *f.Accelerators
 		}
@@ -76,16 +78,12 @@ func (b *books) seeWorker(w *worker) {
 	}
 	view.Load = w.loads
 	view.Trust, view.Suspicion = w.trust.Rank()
-	for k, n := range w.ports {
-		if name, ok := strings.CutPrefix(k, deviceKey("")); !ok {
+	for k := range w.ports {
+		if !strings.HasPrefix(k, deviceKey("")) {
 			view.HostPorts[k] = true
-		} else {
-			if view.DevicesTaken == nil {
-				view.DevicesTaken = map[string]int{}
-			}
-			view.DevicesTaken[name] = n
 		}
 	}
+	view.DevicesTaken, view.DevicesWere = w.devicesTaken(view.DeviceDetails)
 	b.site.Set(view)
 	b.detect.See(w.Name)
 }
@@ -392,7 +390,7 @@ func (b *books) audit() (faults []string) {
 		}
 		for k, n := range ports[name] {
 			name, ok := strings.CutPrefix(k, deviceKey(""))
-			if ok && n > 1 && (w.Facts == nil || n > w.Facts.Details()[name].Shares) {
+			if ok && n > 1 && !w.untold && (w.Facts == nil || n > w.Facts.Details()[name].Shares) {
 				bad("%s: %s was given away %d times", name, k, n)
 			}
 		}

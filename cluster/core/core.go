@@ -140,7 +140,7 @@ func (c *Core) Load(key string, value []byte) error {
 	case strings.HasPrefix(key, prefixWorker):
 		r := workerRecord{worker: new(worker)}
 		if err = json.Unmarshal(value, &r); err == nil {
-			r.ports = map[string]int{}
+			r.ports, r.untold = map[string]int{}, r.Facts != nil && len(r.Facts.Attachable) > 0
 			c.addWorker(r.worker, r.Record)
 			if r.Drain != nil {
 				c.drainer.drains.Begin(r.Name, r.Drain)

@@ -218,7 +218,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	}
 	facts, found := rp.trust.Capacity(now, name, facts)
 	rp.guard.counted(now, found, fx)
-	if facts = rp.opt.Admission.offered(facts); reflect.DeepEqual(facts, w.Facts) {
+	if facts = rp.opt.Admission.offered(facts); reflect.DeepEqual(facts, w.Facts) && !w.untold {
 		return ""
 	}
 	if facts.Location != nil && !facts.Location.Valid() {
@@ -248,7 +248,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		rp.overlay.paths.TouchPeers(name)
 	}
 	was := w.Facts
-	w.Facts = facts
+	w.Facts, w.untold = facts, false
 	rp.upgraded(now, w, was, fx)
 	rp.saveWorker(w, fx)
 	rp.seeWorker(w)

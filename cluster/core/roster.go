@@ -43,15 +43,16 @@ func (ws roster) Worker(name string) (address string, ok bool) {
 
 // redact takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
 func (ws roster) redact(p *placement, text string) string {
-	near := []string{p.Worker, p.Pinned}
+	near, devices := []string{p.Worker, p.Pinned}, slices.Clone(p.A.Devices)
 	if p.Next != nil {
-		near = append(near, p.Next.Worker)
+		near, devices = append(near, p.Next.Worker), append(devices, p.Next.Devices...)
 	}
-	text = uplink.Redact(ws, text, near...)
-	for _, d := range p.A.Devices { // a class is known above, and a device, such as its serial number, is not
+	// A class is known above, and a device, such as its serial number, is not. The name of one may be the beginning of another's.
+	slices.SortFunc(devices, func(a, b string) int { return len(b) - len(a) })
+	for _, d := range devices {
 		text = strings.ReplaceAll(text, d, spec.DeviceClass(d))
 	}
-	return text
+	return uplink.Redact(ws, text, near...)
 }
 
 // worker is what the site knows of one worker.
@@ -79,6 +80,8 @@ type worker struct {
 	loads    spec.Contention   // of what runs there, summed
 	placed   *spec.Coordinate  // that routes tell
 	urgency  moves.Urgency     // what it was told of how near a limit something is
+	nodes    map[string]string // of its devices that are taken, as far as they are or were told
+	untold   bool              // its facts are from the store, which does not have all that it tells of its devices
 	immodest bool              // an interest of it was refused on this connection, and that was told
 }
 
@@ -177,6 +180,29 @@ func (w *worker) classKey() string {
 		w.classFor, w.class = w.Facts, uplink.ClassKey(w.Facts)
 	}
 	return w.class
+}
+
+// devicesTaken counts the instances that have each of the devices, and gives the nodes of those that the worker does not tell of any more:
+// it may have another name for them by now.
+func (w *worker) devicesTaken(told map[string]wire.Device) (taken map[string]int, were map[string]string) {
+	var nodes map[string]string
+	for key, count := range w.ports {
+		name, ok := strings.CutPrefix(key, deviceKey(""))
+		if !ok {
+			continue
+		}
+		if taken == nil {
+			taken, were, nodes = map[string]int{}, map[string]string{}, map[string]string{}
+		}
+		taken[name] = count
+		if d, ok := told[name]; ok {
+			nodes[name] = d.At
+		} else if at := w.nodes[name]; at != "" {
+			nodes[name], were[name] = at, at
+		}
+	}
+	w.nodes = nodes
+	return taken, were
 }
 
 // reachable reports whether others may be told to measure to a worker. What it says of itself is not trusted further.

@@ -48,7 +48,7 @@ func Fold(members []Member) (report wire.ClusterReport) {
 		for i, v := range w.Available.Vector() {
 			g.values[i] = append(g.values[i], float64(max(v, 0)))
 		}
-		if w.Facts.Area != "" {
+		if w.Facts.Area != "" && len(w.Facts.Area) <= longestWord {
 			areas[w.Facts.Area] = true
 		}
 		if w.Facts.Location != nil {
@@ -94,15 +94,38 @@ func Fold(members []Member) (report wire.ClusterReport) {
 
 // classOf gives a worker's capability class.
 func classOf(f *wire.WorkerFacts) wire.Class {
-	runtimes := f.PassedRuntimes()
-	slices.Sort(runtimes)
 	devices := slices.Clone(f.Devices)
 	for _, d := range f.Attachable { // names of single ones do not leave the site
 		devices = append(devices, spec.DeviceClass(d))
 	}
-	slices.Sort(devices)
-	return wire.Class{Arch: f.Arch, Runtimes: runtimes, Devices: slices.Compact(devices), Egress: f.Egress,
-		Features: sortedFeatures(f.Features)}
+	class := wire.Class{Runtimes: few(f.PassedRuntimes()), Devices: few(devices), Egress: f.Egress, Features: sortedFeatures(f.Features)}
+	if len(f.Arch) <= longestWord {
+		class.Arch = f.Arch
+	}
+	return class
+}
+
+// What a worker says of itself is passed up within bounds: a report that is too large for a frame is none, and the root would not hear of
+// the site any more.
+const (
+	longestWord = 255      // bytes
+	mostWords   = 32 << 10 // bytes of a list
+)
+
+// few gives a list in order, without what is there twice or too long, and no more of it than may be passed up.
+func few(list []string) (out []string) {
+	slices.Sort(list)
+	size := 0
+	for _, s := range slices.Compact(list) {
+		if len(s) > longestWord {
+			continue
+		}
+		if size += len(s) + 4; size > mostWords {
+			break
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // ClassKey names a worker's class.

@@ -1,7 +1,9 @@
 package uplink
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"skerry.dev/skerry"
@@ -25,5 +27,27 @@ func TestFeaturesOfLaterWorkers(t *testing.T) {
 	report := Fold([]Member{{Facts: facts, Class: ClassKey(facts)}})
 	if got := report.Classes[0].Class.Features; !slices.Equal(got, []string{spec.FeatureAliases, spec.FeatureSubPath}) {
 		t.Errorf("the root is told of %q", got)
+	}
+}
+
+// However much a worker says of itself, the report of its site fits a frame.
+func TestOneWorkerDoesNotFillTheReport(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	facts := &wire.WorkerFacts{Arch: long, Area: long, Devices: []string{"fpga", long},
+		Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}, {Name: long, Passed: true}}}
+	for n := range 20_000 {
+		facts.Attachable = append(facts.Attachable, fmt.Sprintf("class-%05d=%s", n, "a"), fmt.Sprintf("/dev/serial/by-id/%05d", n))
+	}
+	honest := &wire.WorkerFacts{Arch: "arm64", Attachable: []string{"plc=b", "plc=a", "vendor.com/gpu=0"}}
+	report := Fold([]Member{{Facts: facts, Class: ClassKey(facts)}, {Facts: honest, Class: ClassKey(honest)}})
+	if n := len(wire.New().Marshal(&report)); n > 100_000 {
+		t.Errorf("the report has %d bytes, want a tenth of a frame", n)
+	}
+	for _, c := range report.Classes {
+		if c.Class.Arch == "arm64" && !slices.Equal(c.Class.Devices, []string{"plc", "vendor.com/gpu"}) {
+			t.Errorf("of the other worker the root is told %q", c.Class.Devices)
+		} else if c.Class.Arch != "arm64" && (!slices.Equal(c.Class.Runtimes, []string{"oci"}) || len(c.Class.Devices) < 500) {
+			t.Errorf("of the first worker the root is told runtimes %q and %d devices", c.Class.Runtimes, len(c.Class.Devices))
+		}
 	}
 }

@@ -58,6 +58,9 @@ func (x *extra) users() func(d *device) int {
 	for i := range x.devices {
 		at[x.devices[i].at] += x.taken[x.devices[i].Name]
 	}
+	for name, node := range x.were { // who has it ends, and may have it open until then
+		at[node] += x.taken[name]
+	}
 	return func(d *device) int {
 		if d.at == "" {
 			return x.taken[d.Name]

@@ -178,3 +178,20 @@ func TestOneDeviceOfTwoNames(t *testing.T) {
 		})
 	}
 }
+
+// A device that has got another name is nobody's by that before it is given back by its old one.
+func TestDeviceOfAnotherName(t *testing.T) {
+	s := siteOf([]*Worker{worker("w", 4000, 1<<30, func(w *Worker) {
+		w.Attachable = []string{"serial=a-at-1", "serial=a-at-2"}
+		w.DeviceDetails = map[string]wire.Device{"serial=a-at-1": {At: "/dev/ttyUSB0"}, "serial=a-at-2": {At: "/dev/ttyUSB1"}}
+		w.DevicesTaken, w.DevicesWere = map[string]int{"serial=a": 1}, map[string]string{"serial=a": "/dev/ttyUSB0"}
+	})})
+	svc := &spec.ServiceSpec{Devices: []spec.DeviceRequest{{Class: "serial"}}}
+	if got := s.PickDevices("w", svc); !slices.Equal(got, []string{"serial=a-at-2"}) {
+		t.Errorf("while it is taken: got %v, want the other one", got)
+	}
+	s.Give("w", &Request{Spec: svc, Devices: []string{"serial=a"}})
+	if got := s.PickDevices("w", svc); !slices.Equal(got, []string{"serial=a-at-1"}) {
+		t.Errorf("once it is not: got %v, want it", got)
+	}
+}

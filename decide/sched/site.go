@@ -26,6 +26,7 @@ type Worker struct {
 	// DeviceDetails tells more of some of them, by name, and DevicesTaken how many instances have each.
 	DeviceDetails map[string]wire.Device
 	DevicesTaken  map[string]int
+	DevicesWere   map[string]string // nodes of those that are taken and not told of any more
 	Labels        map[string]string
 	Taints        []string // KEY or KEY=VALUE
 	Area          string
@@ -109,7 +110,8 @@ type extra struct {
 	labels    map[string]string
 	ports     map[string]bool
 	devices   []device
-	taken     map[string]int // of these, by instances
+	taken     map[string]int    // of these, by instances
+	were      map[string]string // nodes of those that are taken and gone
 	classes   spec.Accelerators
 	load      [spec.NumShares]float32 // sum of the intensities of what runs there
 	suffers   [spec.NumShares]float32 // sum of their sensitivities
@@ -214,9 +216,9 @@ func extraOf(w *Worker) *extra {
 		len(w.Attachable)+len(w.DevicesTaken) == 0 && w.Accelerators == (spec.Accelerators{}) && w.Refusing == "" && !w.Lost && w.Trust == 0 {
 		return nil
 	}
-	return &extra{labels: w.Labels, ports: w.HostPorts, devices: devicesOf(w), taken: w.DevicesTaken, classes: w.Accelerators,
-		load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power, refusing: w.Refusing, lost: w.Lost, trust: w.Trust,
-		suspicion: w.Suspicion}
+	return &extra{labels: w.Labels, ports: w.HostPorts, devices: devicesOf(w), taken: w.DevicesTaken, were: w.DevicesWere,
+		classes: w.Accelerators, load: narrow(w.Load.Intensity), suffers: narrow(w.Load.Sensitivity), power: w.Power,
+		refusing: w.Refusing, lost: w.Lost, trust: w.Trust, suspicion: w.Suspicion}
 }
 
 func narrow(s spec.Shares) (out [spec.NumShares]float32) {

@@ -210,13 +210,16 @@ func distinct(list []Device) []Device {
 		list = slices.DeleteFunc(list, func(d Device) bool { return !again && count[d.ID()] > 1 || !spec.CheckDeviceName(d.Name) })
 		for i := range list {
 			if d := &list[i]; again && count[d.ID()] > 1 {
-				d.Name = joined(d.Name, "at", clean(d.Labels[LabelPlace]))
+				d.Name = nameAtPlace(d)
 			}
 		}
 	}
 	slices.SortFunc(list, func(a, b Device) int { return strings.Compare(a.ID(), b.ID()) })
 	return list
 }
+
+// nameAtPlace is a name beside which there is another one.
+func nameAtPlace(d *Device) string { return joined(d.Name, "at", clean(d.Labels[LabelPlace])) }
 
 // joined makes a name of parts; empty ones are left out.
 func joined(parts ...string) string {

@@ -23,21 +23,24 @@ const (
 	maxSilent = 3
 	// maxHeard bounds the answers of a round, each of which may name several devices.
 	maxHeard = 1024
+	// maxOfHost bounds the devices of one host: others are to have room, too.
+	maxOfHost = 64
 )
 
-// Listen asks for a rule's devices in its network again and again until ctx ends, and tells all of them whenever that has changed. A
-// network that is not there is asked once it is; failed is told why it cannot be.
-func Listen(ctx context.Context, rule Rule, heard func([]Device), failed func(error)) {
-	var there network
+// Listen asks for a rule's devices in its network again and again until ctx ends, and tells all of them whenever that has changed. Those
+// that are known from before count until they are silent for long. A network that is not there is asked once it is; failed is told why it
+// cannot be.
+func Listen(ctx context.Context, rule Rule, known []Device, heard func([]Device), failed func(error)) {
+	there := networkOf(known)
 	for {
-		round, err := ask(ctx, &rule)
+		round, whole, err := ask(ctx, &rule)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			failed(err)
 		}
-		if now, changed := there.round(Offer(round, []Rule{rule})); changed {
+		if now, changed := there.round(Offer(round, []Rule{rule}), whole); changed {
 			heard(now)
 		}
 		select {
@@ -55,22 +58,57 @@ type network struct {
 	told   []Device
 }
 
-// round takes the answers of a round, and gives all devices that count and whether they have changed.
-func (n *network) round(answers []Device) (now []Device, changed bool) {
-	if n.known == nil {
-		n.known, n.silent = map[string]Device{}, map[string]int{}
+func networkOf(known []Device) *network {
+	n := &network{known: map[string]Device{}, silent: map[string]int{}, told: slices.Clone(known)}
+	for _, d := range known {
+		n.known[d.ID()] = d
 	}
+	slices.SortFunc(n.told, func(a, b Device) int { return compare(&a, &b) })
+	return n
+}
+
+// round takes the answers of a round, and gives all devices that count and whether they have changed. Nobody was silent in a round that is
+// not whole. Whoever is known keeps its name: anybody in the network can answer by it.
+func (n *network) round(answers []Device, whole bool) (now []Device, changed bool) {
 	for id := range n.known {
-		if n.silent[id]++; n.silent[id] > maxSilent {
+		if whole {
+			n.silent[id]++
+		}
+		if n.silent[id] > maxSilent {
 			delete(n.known, id)
 			delete(n.silent, id)
 		}
 	}
 	slices.SortFunc(answers, func(a, b Device) int { return compare(&a, &b) })
 	answers = slices.CompactFunc(answers, func(a, b Device) bool { return compare(&a, &b) == 0 }) // many answer twice
-	for _, d := range distinct(answers) {
-		if _, ok := n.known[d.ID()]; ok || len(n.known) < spec.MaxDevices {
+	answered := map[string]bool{}
+	var others []Device
+	for _, d := range answers {
+		if name, ok := n.knownAs(&d); ok {
+			d.Name = name
+			n.known[d.ID()], n.silent[d.ID()], answered[d.ID()] = d, 0, true
+		} else {
+			others = append(others, d)
+		}
+	}
+	others = slices.DeleteFunc(others, func(d Device) bool { // a datagram may be lost: whoever has moved has its name once it is gone here
+		_, taken := n.known[d.ID()]
+		return taken && !answered[d.ID()]
+	})
+	for i := range others {
+		if _, taken := n.known[others[i].ID()]; taken {
+			others[i].Name = nameAtPlace(&others[i])
+		}
+	}
+	ofHost := map[string]int{}
+	for _, d := range n.known {
+		ofHost[d.Labels[LabelPlace]]++
+	}
+	for _, d := range distinct(others) {
+		at := d.Labels[LabelPlace]
+		if _, taken := n.known[d.ID()]; !taken && len(n.known) < spec.MaxDevices && ofHost[at] < maxOfHost {
 			n.known[d.ID()], n.silent[d.ID()] = d, 0
+			ofHost[at]++
 		}
 	}
 	now = slices.SortedFunc(maps.Values(n.known), func(a, b Device) int { return compare(&a, &b) })
@@ -80,6 +118,17 @@ func (n *network) round(answers []Device) (now []Device, changed bool) {
 	}
 	n.told = now
 	return slices.Clone(now), true
+}
+
+// knownAs gives the name by which whoever answers is known, if it is.
+func (n *network) knownAs(answer *Device) (name string, ok bool) {
+	for _, name := range []string{answer.Name, nameAtPlace(answer)} {
+		id := (&Device{Class: answer.Class, Name: name}).ID()
+		if d, ok := n.known[id]; ok && d.Address == answer.Address {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func compare(a, b *Device) int {
@@ -93,34 +142,34 @@ func compare(a, b *Device) int {
 	return 0
 }
 
-// ask asks once, and collects the answers.
-func ask(ctx context.Context, rule *Rule) (out []Device, err error) {
+// ask asks once, and collects the answers; whole: that is all of them.
+func ask(ctx context.Context, rule *Rule) (out []Device, whole bool, err error) {
 	at, err := net.InterfaceByName(rule.Interface)
 	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", rule.Interface, err)
+		return nil, true, fmt.Errorf("interface %s: %w", rule.Interface, err)
 	}
 	own, err := addressOf(at)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: own.Addr().AsSlice()})
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 	out4 := ipv4.NewPacketConn(conn)
 	if err := out4.SetMulticastInterface(at); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if err := out4.SetMulticastTTL(1); err != nil { // it stays in that network
-		return nil, err
+		return nil, true, err
 	}
 	question, group := []byte(nil), groupONVIF()
 	if rule.Kind == KindMDNS {
 		group = groupMDNS()
 		if question, err = askMDNS(rule.Service); err != nil {
-			return nil, err
+			return nil, true, err
 		}
 	} else {
 		var id [16]byte
@@ -128,16 +177,22 @@ func ask(ctx context.Context, rule *Rule) (out []Device, err error) {
 		question = askONVIF(id)
 	}
 	if _, err := conn.WriteToUDP(question, group); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(askWait)); err != nil {
-		return nil, err
+		return nil, true, err
 	}
+	out, whole = collect(rule, own, conn.ReadFromUDPAddrPort)
+	return out, whole, ctx.Err()
+}
+
+// collect reads answers until there is an error, which is that the time is over. It reads so many at most, and says whether that was all.
+func collect(rule *Rule, own netip.Prefix, next func(buf []byte) (int, netip.AddrPort, error)) (out []Device, whole bool) {
 	buf := make([]byte, maxAnswer+1)
 	for range maxHeard {
-		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		n, from, err := next(buf)
 		if err != nil {
-			return out, ctx.Err() // the time is over
+			return out, true
 		}
 		if who := from.Addr().Unmap(); !own.Masked().Contains(who) {
 			continue // not of that network
@@ -146,9 +201,11 @@ func ask(ctx context.Context, rule *Rule) (out []Device, err error) {
 		} else {
 			out = append(out, parseONVIF(buf[:n], who)...)
 		}
-		out = out[:min(len(out), 4*spec.MaxDevices)]
+		if len(out) > 4*spec.MaxDevices {
+			return out[:4*spec.MaxDevices], false
+		}
 	}
-	return out, nil
+	return out, false
 }
 
 // addressOf gives the first IPv4 address of an interface, with its network.

@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"skerry.dev/skerry/spec"
 )
 
 // responderVar has the test binary answer in a network, as a camera does: its value is the kind.
@@ -126,7 +128,7 @@ func TestListen(t *testing.T) {
 			}
 			camera(t, rule.Kind)
 			if want == "" {
-				got, err := ask(t.Context(), &rule)
+				got, _, err := ask(t.Context(), &rule)
 				if got = Offer(got, []Rule{rule}); err != nil || len(got) > 0 {
 					t.Errorf("found %q (%v), want nothing", ids(got), err)
 				}
@@ -136,7 +138,7 @@ func TestListen(t *testing.T) {
 			heard, done := make(chan []Device, 1), make(chan struct{})
 			go func() {
 				defer close(done)
-				Listen(ctx, rule, func(list []Device) { heard <- list; stop() }, func(err error) { t.Errorf("asking failed: %v", err) })
+				Listen(ctx, rule, nil, func(list []Device) { heard <- list; stop() }, func(err error) { t.Errorf("asking failed: %v", err) })
 			}()
 			list := <-heard
 			<-done
@@ -146,7 +148,7 @@ func TestListen(t *testing.T) {
 		})
 	}
 	rule := Rule{Class: "camera", Kind: KindONVIF, Interface: "nonesuch"}
-	if _, err := ask(t.Context(), &rule); err == nil || !strings.Contains(err.Error(), "nonesuch") {
+	if _, _, err := ask(t.Context(), &rule); err == nil || !strings.Contains(err.Error(), "nonesuch") {
 		t.Errorf("an interface that is not there gives %v, want an error that names it", err)
 	}
 }
@@ -191,36 +193,110 @@ func camera(t *testing.T, kind string) {
 	}
 }
 
-// Who is silent for a round or two is still there; who moves has another address; and two of one name are told apart by their places.
+// Who is silent for a round or two is still there, and for longer in rounds of which not all answers were read; who moves has another
+// address once it is silent at the first one; and two of one name are told apart by their places, but the first one keeps it.
 func TestRounds(t *testing.T) {
 	at := func(name, address string) Device {
 		return Device{Class: "camera", Name: name, Address: address, Labels: labels(LabelPlace, strings.TrimPrefix(address, "rtsp://"))}
 	}
-	var n network
+	first, moved, other := at("a", "rtsp://10.0.0.1"), at("a", "rtsp://10.0.0.2"), at("a", "rtsp://10.0.0.3")
+	const both = "camera=a@rtsp://10.0.0.1 camera=a-at-10.0.0.2@rtsp://10.0.0.2"
+	const asOne = "camera=a@rtsp://10.0.0.2"
+	n := networkOf(nil)
 	for i, c := range []struct {
 		answers []Device
+		part    bool
 		want    string
 		changed bool
 	}{
-		{nil, "", false},
-		{[]Device{at("a", "rtsp://10.0.0.1"), at("a", "rtsp://10.0.0.1")}, "camera=a@rtsp://10.0.0.1", true},
-		{nil, "camera=a@rtsp://10.0.0.1", false},
-		{nil, "camera=a@rtsp://10.0.0.1", false},
-		{[]Device{at("a", "rtsp://10.0.0.2")}, "camera=a@rtsp://10.0.0.2", true},
-		{[]Device{at("a", "rtsp://10.0.0.2"), at("a", "rtsp://10.0.0.3")},
-			"camera=a@rtsp://10.0.0.2 camera=a-at-10.0.0.2@rtsp://10.0.0.2 camera=a-at-10.0.0.3@rtsp://10.0.0.3", true},
-		{nil, "camera=a@rtsp://10.0.0.2 camera=a-at-10.0.0.2@rtsp://10.0.0.2 camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
-		{nil, "camera=a@rtsp://10.0.0.2 camera=a-at-10.0.0.2@rtsp://10.0.0.2 camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
-		{nil, "camera=a-at-10.0.0.2@rtsp://10.0.0.2 camera=a-at-10.0.0.3@rtsp://10.0.0.3", true},
-		{nil, "", true},
+		{nil, false, "", false},
+		{[]Device{first, first}, false, "camera=a@rtsp://10.0.0.1", true},
+		{nil, false, "camera=a@rtsp://10.0.0.1", false},
+		{[]Device{moved}, false, "camera=a@rtsp://10.0.0.1", false}, // perhaps somebody else who knows the name
+		{[]Device{moved, first}, false, both, true},
+		{[]Device{moved}, false, both, false},
+		{[]Device{first}, false, both, false},
+		{nil, true, both, false}, {nil, true, both, false}, {nil, true, both, false}, {nil, true, both, false}, // a flood
+		{nil, false, both, false},
+		{nil, false, both, false},
+		{nil, false, "camera=a@rtsp://10.0.0.1", true},
+		{[]Device{moved}, false, asOne, true}, // it has moved
+		{[]Device{moved, other}, false, asOne + " camera=a-at-10.0.0.3@rtsp://10.0.0.3", true},
+		{[]Device{other}, false, asOne + " camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
+		{[]Device{other}, false, asOne + " camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
+		{[]Device{other}, false, asOne + " camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
+		{[]Device{other}, false, "camera=a-at-10.0.0.3@rtsp://10.0.0.3", true},
+		{nil, false, "camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
+		{nil, false, "camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
+		{nil, false, "camera=a-at-10.0.0.3@rtsp://10.0.0.3", false},
+		{[]Device{first, moved}, false, "camera=a-at-10.0.0.1@rtsp://10.0.0.1 camera=a-at-10.0.0.2@rtsp://10.0.0.2", true},
 	} {
-		now, changed := n.round(slices.Clone(c.answers))
+		now, changed := n.round(slices.Clone(c.answers), !c.part)
 		var got []string
 		for _, d := range now {
 			got = append(got, d.ID()+"@"+d.Address)
 		}
 		if text := strings.Join(got, " "); text != c.want || changed != c.changed {
 			t.Errorf("round %d: %q, changed %v; want %q, changed %v", i, text, changed, c.want, c.changed)
+		}
+	}
+}
+
+// One host that has as many devices as there can be leaves room for those of others, also in later rounds.
+func TestManyOfOneHost(t *testing.T) {
+	at := func(name, place string) Device {
+		return Device{Class: "camera", Name: name, Address: "rtsp://" + place, Labels: labels(LabelPlace, place)}
+	}
+	n := networkOf(nil)
+	for round := range 3 {
+		var answers []Device
+		for i := range spec.MaxDevices {
+			answers = append(answers, at(fmt.Sprintf("a%d-%d", round, i), "10.0.0.9"))
+		}
+		now, _ := n.round(append(answers, at("z", "10.0.0.7")), true)
+		if got := ids(now); len(got) != maxOfHost+1 || !slices.Contains(got, "camera=z") {
+			t.Errorf("round %d: %d devices, want %d and camera=z", round, len(got), maxOfHost)
+		}
+	}
+}
+
+// Who was known before an agent was restarted is known, and counts as silent only from then on.
+func TestKnownFromBefore(t *testing.T) {
+	dock := Device{Class: "camera", Name: "dock", Address: "rtsp://10.0.0.1"}
+	n := networkOf([]Device{dock})
+	for i := range maxSilent {
+		if now, changed := n.round(nil, true); len(now) != 1 || changed {
+			t.Errorf("in round %d without an answer %q are there, changed %v; want camera=dock, as before", i, ids(now), changed)
+		}
+	}
+	if now, changed := n.round(nil, true); len(now) != 0 || !changed {
+		t.Errorf("silent for long %q are there, changed %v; want nobody", ids(now), changed)
+	}
+}
+
+// A round is not whole when somebody answers without end, or with more devices than are taken.
+func TestFloods(t *testing.T) {
+	rule := &Rule{Class: "camera", Kind: KindMDNS, Service: "_rtsp._tcp"}
+	own := netip.MustParsePrefix(workerIP)
+	from, foreign := netip.AddrPortFrom(netip.MustParseAddr(cameraIP), 5353), netip.MustParseAddrPort("192.0.2.9:5353")
+	answer := mdnsAnswer("x._rtsp._tcp.local.", 554, "")
+	for name, c := range map[string]struct {
+		count int
+		from  netip.AddrPort
+		whole bool
+		found int
+	}{
+		"a few": {3, from, true, 3}, "without end": {maxHeard, from, false, maxHeard}, "of another network": {maxHeard, foreign, false, 0},
+	} {
+		left := c.count
+		out, whole := collect(rule, own, func(buf []byte) (int, netip.AddrPort, error) {
+			if left--; left < 0 {
+				return 0, netip.AddrPort{}, os.ErrDeadlineExceeded
+			}
+			return copy(buf, answer), c.from, nil
+		})
+		if len(out) != c.found || whole != c.whole {
+			t.Errorf("%s: %d devices, all of them: %v; want %d, %v", name, len(out), whole, c.found, c.whole)
 		}
 	}
 }
@@ -256,8 +332,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(onvifAnswer("http://" + cameraIP + "/onvif/device_service"))
 	from := netip.MustParseAddr(cameraIP)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var n network
-		now, _ := n.round(slices.Concat(parseMDNS(data, "_rtsp._tcp", from), parseONVIF(data, from)))
+		now, _ := networkOf(nil).round(slices.Concat(parseMDNS(data, "_rtsp._tcp", from), parseONVIF(data, from)), true)
 		for _, d := range now {
 			if !checked(&d) || !strings.HasPrefix(d.Host(), cameraIP) {
 				t.Errorf("heard %+v", d)

@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -9,8 +10,14 @@ import (
 
 // Host is this machine's tree, or one of a test with nodes of its own. One goroutine at a time looks at it.
 func Host(sys, dev string) *Tree {
+	return &Tree{Sys: sys, Dev: dev, Number: number, Captures: capturing(captures)}
+}
+
+// capturing asks each node once. One that is somebody's alone is in use, which is what it is there for: an agent that is restarted finds it
+// like that.
+func capturing(ask func(node string) (bool, error)) func(node string) bool {
 	known := map[plugged]bool{}
-	return &Tree{Sys: sys, Dev: dev, Number: number, Captures: func(node string) bool {
+	return func(node string) bool {
 		var st unix.Stat_t
 		if unix.Stat(node, &st) != nil {
 			return false
@@ -19,15 +26,15 @@ func Host(sys, dev string) *Tree {
 		if can, ok := known[at]; ok {
 			return can
 		}
-		can, err := captures(node)
+		can, err := ask(node)
 		if err == nil {
 			if len(known) > 256 { // of those that were plugged in before
 				clear(known)
 			}
 			known[at] = can
 		}
-		return can
-	}}
+		return can || errors.Is(err, unix.EBUSY)
+	}
 }
 
 // plugged is a device for as long as it is plugged in: then the kernel makes another node. To be opened wakes a camera up, so each is asked

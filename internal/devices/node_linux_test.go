@@ -33,3 +33,26 @@ func TestNodes(t *testing.T) {
 		t.Errorf("an answer has %d bytes, want %d", got, want)
 	}
 }
+
+// A camera that only one may open is there while an instance has it open. Each is asked once, but for such ones.
+func TestBusyCamera(t *testing.T) {
+	asked, answer, why := 0, false, error(unix.EBUSY)
+	is := capturing(func(string) (bool, error) {
+		asked++
+		return answer, why
+	})
+	want := func(what string, captures bool, times int) {
+		t.Helper()
+		if got := is("/dev/null"); got != captures || asked != times {
+			t.Errorf("%s: it captures: %v, asked %d times; want %v, %d times", what, got, asked, captures, times)
+		}
+	}
+	want("in use", true, 1)
+	want("in use still", true, 2)
+	why = unix.ENODEV
+	want("being pulled out", false, 3)
+	answer, why = true, nil
+	want("free", true, 4)
+	answer = false
+	want("known", true, 4)
+}

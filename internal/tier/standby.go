@@ -241,11 +241,11 @@ func (s *Standby) session(ctx context.Context, conn net.Conn, life skerry.Incarn
 	}()
 	anew := true
 	for {
-		again, missing, err := s.round(ctx, both, images, whole, anew, changes)
+		again, missing, err := s.round(ctx, both, images, whole, &anew, changes)
 		if err != nil {
 			return err
 		}
-		if anew = false; again {
+		if again {
 			continue
 		}
 		var retry <-chan time.Time
@@ -265,20 +265,20 @@ func (s *Standby) session(ctx context.Context, conn net.Conn, life skerry.Incarn
 }
 
 // round takes the names over and fetches what they lead to, until that is here or names have changed again. The leader is told of each
-// image when it is here, and in the end of all that is not.
-func (s *Standby) round(ctx context.Context, both *link.Duplex, images *artifact.Store, whole map[digest.Digest]bool, anew bool,
+// image when it is here, and in the end of all that is not; anew until it has been told of all that was here before.
+func (s *Standby) round(ctx context.Context, both *link.Duplex, images *artifact.Store, whole map[digest.Digest]bool, anew *bool,
 	changes chan struct{}) (again bool, missing int, err error) {
 	if err := artifact.ReloadLedger(ctx, images); err != nil {
 		s.change(func(v *view.ImageStandby) { v.Connected, v.Missing, v.Why = true, 1, err.Error() })
 		return false, 1, s.tell(ctx, both, have{Missing: 1, Why: err.Error()})
 	}
 	wanted := artifact.LedgerImages(images)
-	report := have{Anew: anew}
+	report := have{Anew: *anew}
 	for sum := range whole {
 		if !wanted[sum] {
 			delete(whole, sum)
 			report.Gone = append(report.Gone, sum)
-		} else if anew {
+		} else if *anew {
 			report.Whole = append(report.Whole, sum)
 		}
 	}
@@ -300,6 +300,7 @@ func (s *Standby) round(ctx context.Context, both *link.Duplex, images *artifact
 	if err := told(report); err != nil {
 		return false, 0, err
 	}
+	*anew = false
 	artifact.Complete(ctx, images, artifact.Completion{Reserve: int64(cmp.Or(s.Reserve, standbyReserve)), Most: s.Most,
 		Each: func(sum digest.Digest, failed error) bool {
 			if failed == nil {

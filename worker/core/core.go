@@ -38,6 +38,7 @@ type Core struct {
 	snapshots *snapshotBook
 	contact   *contacts
 	overlay   *overlayItems
+	looked    bool // whether what runs has its devices
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -128,7 +129,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.snapshots.review(&fx)
 		c.replay(now, &fx)
 	case Facts:
-		if was := c.reports.facts; c.reports.setFacts(m.Facts) {
+		if was := c.reports.facts; c.reports.setFacts(m.Facts) || !c.looked { // they may have come before it was known what runs
 			c.endWithout(now, was, &fx)
 		}
 	case Usage:

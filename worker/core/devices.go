@@ -14,6 +14,7 @@ func (c *Core) endWithout(now time.Time, was *wire.WorkerFacts, fx *wire.Effects
 	if c.reports.facts == nil || !c.ledger.ready {
 		return
 	}
+	c.looked = true
 	var before map[string]wire.Device
 	if was != nil {
 		before = was.Details()

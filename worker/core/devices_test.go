@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -45,5 +46,24 @@ func TestDevicesThatGo(t *testing.T) {
 				t.Errorf("an event says so: %v, want %v", told, c.want != "")
 			}
 		})
+	}
+}
+
+// A device that went while no agent ran ends its instance, too, if the machine was told of before it was known what runs on it.
+func TestDeviceThatWentMeanwhile(t *testing.T) {
+	d := newDevice(t)
+	d.step(Facts{Facts: wire.WorkerFacts{Attachable: []string{"plc=a"}}})
+	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
+	a.Devices = []string{"plc=a"}
+	d.runs(a)
+	d.start()
+	d.step(Facts{})
+	d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 1, Handle: []byte(`"h"`), Running: true}}})
+	if i := d.c.ledger.insts[a.ID]; i.Phase != skerry.PhaseRunning {
+		t.Fatalf("it does not run: %+v", i)
+	}
+	d.step(Facts{})
+	if i := d.c.ledger.insts[a.ID]; i.State != skerry.Failed || i.Reason != "its device plc=a is gone" {
+		t.Errorf("it is in state %s (%s), want that it has failed", i.State, i.Reason)
 	}
 }
