@@ -146,7 +146,8 @@ func TestCores(t *testing.T) {
 // check cannot be changed any more.
 func TestFactsOfOlderVersions(t *testing.T) {
 	// asked are fields that are kept because an operator has set what they are about, by their numbers.
-	asked := map[string]string{"22": "accelerators, of --gpu-class and --tpu-class"}
+	asked := map[string]string{"22": "accelerators, of --gpu-class and --tpu-class",
+		"25": "external, of nodes of Kubernetes: without it a site that has restarted would give them what they cannot do"}
 	var s samples
 	if err := json.Unmarshal(olddata.File(t, olddata.Versions(t)[0], samplesFile), &s); err != nil {
 		t.Fatal(err)
