@@ -20,6 +20,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
+// ErrTooLarge says that a message has more bytes than a frame may.
+var ErrTooLarge = frame.ErrTooLarge
+
 // ErrDown says that there is no connection to the parent at the moment.
 var ErrDown = errors.New("no connection to the parent")
 

@@ -48,7 +48,7 @@ func Fold(members []Member) (report wire.ClusterReport) {
 		for i, v := range w.Available.Vector() {
 			g.values[i] = append(g.values[i], float64(max(v, 0)))
 		}
-		if w.Facts.Area != "" && len(w.Facts.Area) <= longestWord {
+		if w.Facts.Area != "" {
 			areas[w.Facts.Area] = true
 		}
 		if w.Facts.Location != nil {
@@ -58,9 +58,11 @@ func Fold(members []Member) (report wire.ClusterReport) {
 			network = append(network, *w.Coordinate)
 		}
 	}
+	room := mostOfAll / max(len(classes), 1)
 	for _, k := range slices.Sorted(maps.Keys(classes)) {
 		g := classes[k]
 		a := wire.ClassAggregate{Class: g.Class, Workers: len(g.values[0])}
+		a.Class.Runtimes, a.Class.Devices = few(a.Class.Runtimes, room), few(a.Class.Devices, room)
 		for i := range g.values {
 			a.Available[i] = wire.MomentsOf(g.values[i])
 		}
@@ -69,7 +71,7 @@ func Fold(members []Member) (report wire.ClusterReport) {
 		}
 		report.Classes = append(report.Classes, a)
 	}
-	report.Areas = slices.Sorted(maps.Keys(areas))
+	report.Areas = few(slices.Collect(maps.Keys(areas)), mostOfAll)
 	if centre, radius, ok := coord.Centroid(points); ok {
 		// A site of few workers blurs where they are to about ten kilometres.
 		if len(points) < fewest {
@@ -98,7 +100,8 @@ func classOf(f *wire.WorkerFacts) wire.Class {
 	for _, d := range f.Attachable { // names of single ones do not leave the site
 		devices = append(devices, spec.DeviceClass(d))
 	}
-	class := wire.Class{Runtimes: few(f.PassedRuntimes()), Devices: few(devices), Egress: f.Egress, Features: sortedFeatures(f.Features)}
+	class := wire.Class{Runtimes: few(f.PassedRuntimes(), mostWords), Devices: few(devices, mostWords), Egress: f.Egress,
+		Features: sortedFeatures(f.Features)}
 	if len(f.Arch) <= longestWord {
 		class.Arch = f.Arch
 	}
@@ -108,19 +111,20 @@ func classOf(f *wire.WorkerFacts) wire.Class {
 // What a worker says of itself is passed up within bounds: a report that is too large for a frame is none, and the root would not hear of
 // the site any more.
 const (
-	longestWord = 255      // bytes
-	mostWords   = 32 << 10 // bytes of a list
+	longestWord = 255       // bytes
+	mostWords   = 32 << 10  // bytes of a list
+	mostOfAll   = 256 << 10 // bytes of the lists of one kind of all classes, of which each has the same part
 )
 
 // few gives a list in order, without what is there twice or too long, and no more of it than may be passed up.
-func few(list []string) (out []string) {
+func few(list []string, room int) (out []string) {
 	slices.Sort(list)
 	size := 0
 	for _, s := range slices.Compact(list) {
 		if len(s) > longestWord {
 			continue
 		}
-		if size += len(s) + 4; size > mostWords {
+		if size += len(s) + 4; size > room {
 			break
 		}
 		out = append(out, s)

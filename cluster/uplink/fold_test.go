@@ -51,3 +51,26 @@ func TestOneWorkerDoesNotFillTheReport(t *testing.T) {
 		}
 	}
 }
+
+// Nor do many of them together fill it.
+func TestManyWorkersDoNotFillTheReport(t *testing.T) {
+	var members []Member
+	for worker := range 300 {
+		facts := &wire.WorkerFacts{Arch: fmt.Sprint("arch", worker), Area: strings.Repeat("x", 250) + fmt.Sprint(worker)}
+		for n := range 5000 {
+			facts.Attachable = append(facts.Attachable, fmt.Sprintf("class-%03d-%05d=a", worker, n))
+		}
+		members = append(members, Member{Facts: facts, Class: ClassKey(facts)})
+	}
+	honest := &wire.WorkerFacts{Arch: "arm64", Attachable: []string{"plc=b", "vendor.com/gpu=0"},
+		Runtimes: []wire.RuntimeReport{{Name: "oci", Passed: true}}}
+	report := Fold(append(members, Member{Facts: honest, Class: ClassKey(honest)}))
+	if n := len(wire.New().Marshal(&report)); n > 900_000 {
+		t.Errorf("the report has %d bytes, want less than a frame may have", n)
+	}
+	i := slices.IndexFunc(report.Classes, func(c wire.ClassAggregate) bool { return c.Class.Arch == "arm64" })
+	if i < 0 || !slices.Equal(report.Classes[i].Class.Devices, []string{"plc", "vendor.com/gpu"}) ||
+		!slices.Equal(report.Classes[i].Class.Runtimes, []string{"oci"}) {
+		t.Errorf("of the honest worker the root is told %+v, want its devices and runtime", report.Classes)
+	}
+}

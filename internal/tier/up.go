@@ -155,8 +155,12 @@ func (u *Up) Run(ctx context.Context) error {
 	return err
 }
 
-// Send puts a message in line for the parent, if it is connected.
-func (u *Up) Send(m wire.Message) { u.client.Send(m) }
+// Send puts a message in line for the parent, if it is connected. One that is too large is lost, which somebody has to hear of.
+func (u *Up) Send(m wire.Message) {
+	if err := u.client.Send(m); errors.Is(err, link.ErrTooLarge) {
+		u.cfg.Log.Error("a message for the parent is not sent", "err", err)
+	}
+}
 
 // Hurry has a link that is down tried again at once.
 func (u *Up) Hurry() { u.client.Hurry() }
