@@ -247,7 +247,7 @@ func (a *attachables) list() ([]string, []wire.Device) {
 // apply gives a container the devices that its cluster chose for it.
 func (a *attachables) apply(task *runtime.Spec, service *spec.ServiceSpec, names []string) error {
 	a.mu.Lock()
-	registry, found := a.registry, a.found
+	registry, found, offered := a.registry, a.found, a.names
 	a.mu.Unlock()
 	numbers := map[string]int{}
 	requests := spec.RequestsOf(service, names)
@@ -264,6 +264,9 @@ func (a *attachables) apply(task *runtime.Spec, service *spec.ServiceSpec, names
 			continue
 		}
 		if strings.HasPrefix(name, "/") {
+			if !slices.Contains(offered, name) {
+				return &runtime.StartError{Field: "devices", Err: fmt.Errorf("%s is not on this worker any more", name)}
+			}
 			task.Devices = append(task.Devices, runtime.Device{Path: a.host(name), Target: name})
 			continue
 		}
