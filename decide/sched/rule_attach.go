@@ -187,7 +187,7 @@ func (c *attachable) Reason(n int) wire.Reason {
 	}
 	return wire.Reason{What: "devices", Text: fmt.Sprintf("it has not as many devices %s as are asked for: %d", missing, there),
 		Hint: "plug one in, let the worker offer what it finds (--device-class), or describe it " +
-			" (--device-file, /etc/cdi); `skerry get devices` lists them"}
+			"(--device-file, /etc/cdi); `skerry get devices` lists them"}
 }
 
 // neededDevices lists what a class of workers must have: the devices by which a service chooses a worker, and those that it is given.
