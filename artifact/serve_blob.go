@@ -75,7 +75,8 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	return unknown(err, "BLOB_UNKNOWN")
 }
 
-func (h *Handler) fetchAndServe(w http.ResponseWriter, r *http.Request, repo imageref.Ref, desc ocispec.Descriptor, sources []*Source) error {
+func (h *Handler) fetchAndServe(w http.ResponseWriter, r *http.Request, repo imageref.Ref, desc ocispec.Descriptor,
+	sources []*Source) error {
 	f, err := h.Store.join(repo, desc, sources)
 	if errors.Is(err, errBusy) {
 		return passOn(w, r, repo, desc, sources)

@@ -29,9 +29,8 @@ type Kubernetes struct {
 	t testing.TB
 }
 
-// NewKubernetes starts one until the test ends: real programs, which scripts/kubernetes/build builds once. root is the way to the
-// repository's
-// top from the package of the test.
+// NewKubernetes starts one until the test ends: real programs, which scripts/kubernetes/build builds once. root is the way to the top of
+// the repository from the package of the test.
 func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	t.Helper()
 	programs, dir := buildTool(t, root, "kubernetes"), t.TempDir()
@@ -56,8 +55,7 @@ func NewKubernetes(t testing.TB, root string) *Kubernetes {
 	host, port := "127.0.0.1", addr[len("127.0.0.1:"):]
 	serve(t, addr, filepath.Join(programs, "kube-apiserver"), nil, "--etcd-servers", "http://"+etcd, "--bind-address", host,
 		"--advertise-address", host, "--secure-port", port, "--cert-dir", dir, "--token-auth-file", filepath.Join(dir, "tokens.csv"),
-		"--authorization-mode", "RBAC",
-		"--service-account-issuer", "https://kubernetes.test", "--service-account-key-file", accounts,
+		"--authorization-mode", "RBAC", "--service-account-issuer", "https://kubernetes.test", "--service-account-key-file", accounts,
 		"--service-account-signing-key-file", accounts, "--service-cluster-ip-range", "10.96.0.0/24",
 		"--kubelet-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none")
 	made.Client = &http.Client{Transport: bearer{made.Admin, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
@@ -135,7 +133,7 @@ func (k *Kubernetes) Do(method, path string, body any) (answer map[string]any) {
 	return answer
 }
 
-// Apply makes the objects of a manifest whose kinds are named here, and gives the token of its service account.
+// Apply makes the objects of a manifest whose kinds have a path here; a controller would be needed for the others.
 func (k *Kubernetes) Apply(manifest string, paths map[string]string) {
 	k.t.Helper()
 	text, err := os.ReadFile(manifest)

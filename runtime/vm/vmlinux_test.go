@@ -115,7 +115,8 @@ func TestEmulatedKernel(t *testing.T) {
 	}
 }
 
-// TestUnpackedKernelDoesNotBoot has a kernel with an entry by which nothing comes up: machines get the image, unless that was not the reason.
+// TestUnpackedKernelDoesNotBoot has a kernel with an entry by which nothing comes up: machines get the image, unless that was not the
+// reason.
 func TestUnpackedKernelDoesNotBoot(t *testing.T) {
 	image, _ := probe.Kernel("amd64")
 	file := filepath.Join(t.TempDir(), "vmlinuz")
