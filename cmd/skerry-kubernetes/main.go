@@ -131,9 +131,8 @@ func run(ctx context.Context, given *flags) error {
 	if given.style.Site, err = o.site(); err != nil {
 		return err
 	}
-	fleet := pods.NewFleet(pods.Options{Client: client, Style: given.style, Version: version, Nodes: given.nodes, FirstPort: first,
-		LastPort: last,
-		Patience: given.patience, Open: o.open, Addrs: func() []string { return o.parents }, Boot: o.boot, Log: common.Log})
+	fleet := pods.NewFleet(pods.Options{Client: client, Style: given.style, Version: version, Nodes: given.nodes,
+		FirstPort: first, LastPort: last, Patience: given.patience, Open: o.open, Addrs: func() []string { return o.parents }, Boot: o.boot, Log: common.Log})
 	s.Start("fleet", fleet.Run)
 	return s.Run(ctx, fmt.Sprintf("nodes of Kubernetes work, with pods in namespace %s", given.style.Namespace))
 }

@@ -1,10 +1,8 @@
 package pods
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,7 +13,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
 )
@@ -124,121 +121,6 @@ func (w *Worker) activity(id skerry.InstanceID, fn func(*activity)) {
 	fn(x)
 }
 
-// prepare writes the files of an instance into a secret, and chooses its host ports.
-func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared {
-	assigned := &asked.A
-	done := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: spec.RuntimeOCI}
-	fail := func(err error) core.Prepared {
-		_, never := errors.AsType[*Unsupported](err)
-		done.Err, done.Permanent = err.Error(), never || status(err) >= 400 && !passing(err)
-		return done
-	}
-	if err := refuse(assigned); err != nil {
-		return fail(err)
-	}
-	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
-		done.Digest = digestOf(r)
-	}
-	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name,
-		assigned),
-		Data: map[string][]byte{}}
-	for i, f := range assigned.Spec.Config {
-		secret.Data[configKey(i)] = []byte(f.Content)
-	}
-	for i, name := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
-		value, err := w.secret(ctx, name)
-		if err != nil {
-			return fail(fmt.Errorf("secret %s: %w", name.Name, err))
-		}
-		for file, data := range value {
-			secret.Data[secretKeyOf(i, file)] = data
-		}
-	}
-	w.mu.Lock()
-	w.apps[assigned.ID] = assigned.Service.App
-	w.mu.Unlock()
-	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error {
-		secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
-		return w.fleet.opt.Client.putSecret(ctx, secret)
-	}); err != nil {
-		return fail(err)
-	}
-	if !bytes.Equal(secret.Data[endpoints], w.endpointsOf(assigned.Service.App)) { // a change found no files, or was overwritten
-		w.rewrite(assigned.ID, assigned.Service.App)
-	}
-	var err error
-	if done.Ports, err = w.bind(assigned, asked.Keep); err != nil {
-		return fail(err)
-	}
-	return done
-}
-
-func digestOf(ref string) string {
-	for i := len(ref) - 1; i >= 0; i-- {
-		if ref[i] == '@' {
-			return ref[i+1:]
-		}
-	}
-	return ref
-}
-
-// secret fetches a secret from the cluster. It is kept in Kubernetes alone.
-func (w *Worker) secret(ctx context.Context, name spec.SecretName) (spec.SecretValue, error) {
-	up := w.up.Load()
-	if up == nil || w.place.Secrets == nil {
-		return nil, errors.New("there is no cluster to ask")
-	}
-	sealed, err := tier.AskSecret(ctx, up.Transport, w.place.Secrets, name)
-	if err != nil {
-		return nil, err
-	}
-	return w.place.Secrets.Open(name, sealed)
-}
-
-// bind chooses the host ports of an instance: those that it asks for, those that it had, else any that nobody has on the node as far as
-// Kubernetes knows.
-func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
-	_, others, _ := w.fleet.node(w.node)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	used := map[string]bool{}
-	for _, n := range others {
-		for _, p := range n.ports {
-			used[p] = true
-		}
-	}
-	for id, list := range w.ports {
-		for _, b := range list {
-			if id != assigned.ID && b.HostPort > 0 {
-				used[hostPort(b.Protocol, b.HostPort)] = true
-			}
-		}
-	}
-	out := []wire.PortBinding{}
-	for _, p := range assigned.Spec.Ports {
-		b := wire.PortBinding{Name: p.PortName(), Port: p.Port, HostPort: p.HostPort, Protocol: p.Proto()}
-		if b.HostPort < 0 {
-			b.HostPort = 0
-			if i := slices.IndexFunc(keep, func(k wire.PortBinding) bool { return k.Name == b.Name && k.Port == b.Port }); i >= 0 &&
-				!used[hostPort(b.Protocol, keep[i].HostPort)] {
-				b.HostPort = keep[i].HostPort
-			}
-			for port := w.fleet.opt.FirstPort; b.HostPort == 0 && port <= w.fleet.opt.LastPort; port++ {
-				if !used[hostPort(b.Protocol, port)] {
-					b.HostPort = port
-				}
-			}
-			if b.HostPort == 0 {
-				return nil, fmt.Errorf("no host port from %d to %d is free on node %s", w.fleet.opt.FirstPort, w.fleet.opt.LastPort, w.node)
-			}
-		}
-		used[hostPort(b.Protocol, b.HostPort)] = b.HostPort > 0
-		out = append(out, b)
-	}
-	w.ports[assigned.ID] = out
-	return out, nil
-}
-
 // start makes the pod of an attempt and waits until it runs. Every other pod of the instance here ends first: no two run at a time.
 func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 	m := core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
@@ -247,8 +129,7 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 		if ctx.Err() != nil {
 			return // this program is going away; the next life takes up what is there
 		}
-		var never *Unsupported
-		m.Err, m.Permanent = err.Error(), errors.As(err, &never)
+		m.Err = err.Error()
 		w.Post(m)
 		return
 	}
@@ -500,79 +381,4 @@ func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
 		first, last = false, now
 		return false
 	})
-}
-
-// direct gives the endpoints of a service to the instances of its application.
-func (w *Worker) direct(told core.Endpoints) {
-	w.mu.Lock()
-	if told.Gone {
-		delete(w.endpoints, told.Service)
-	} else {
-		w.endpoints[told.Service] = told.List
-	}
-	var ids []skerry.InstanceID
-	for id, app := range w.apps {
-		if app == told.Service.App {
-			ids = append(ids, id)
-		}
-	}
-	w.mu.Unlock()
-	for _, id := range ids {
-		w.rewrite(id, told.Service.App)
-	}
-}
-
-// rewrite has the endpoints for an instance written, by one at a time: of two, the one that came last might have what was first.
-func (w *Worker) rewrite(id skerry.InstanceID, app skerry.AppKey) {
-	work, begin := w.work.Load(), false
-	w.activity(id, func(x *activity) {
-		begin = x.writer != work.Ctx
-		x.writer, x.stale = work.Ctx, true
-	})
-	if !begin {
-		return
-	}
-	work.Go(func() {
-		defer panics.Catch(w.log, "an action")
-		for again := true; again; {
-			w.writeEndpoints(work.Ctx, id, app)
-			w.activity(id, func(x *activity) {
-				if again = x.stale && work.Ctx.Err() == nil; again {
-					return
-				}
-				x.writer = nil
-				if _, known := w.apps[id]; !known {
-					delete(w.active, id) // it was removed meanwhile
-				}
-			})
-		}
-	})
-}
-
-func (w *Worker) writeEndpoints(ctx context.Context, id skerry.InstanceID, app skerry.AppKey) {
-	path := secretPath(w.fleet.opt.Style.Namespace, filesName(id, w.name))
-	err := persist(ctx, w.log, "the endpoints for "+string(id), func() error { // as they are by then
-		w.activity(id, func(x *activity) { x.stale = false })
-		return w.fleet.opt.Client.merge(ctx, path, map[string]any{"data": map[string][]byte{endpoints: w.endpointsOf(app)}})
-	})
-	if err != nil && !absent(err) && ctx.Err() == nil {
-		w.log.Warn("write endpoints", "instance", string(id), "err", err)
-	}
-}
-
-// endpointsOf writes the file with the endpoints of an application's services.
-func (w *Worker) endpointsOf(app skerry.AppKey) []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := map[string][]wire.Endpoint{}
-	for k, list := range w.endpoints {
-		if k.App == app {
-			if list == nil {
-				list = []wire.Endpoint{}
-			}
-			all[k.Service] = list
-		}
-	}
-	data, _ := json.MarshalIndent(all, "", "  ")
-	return append(data, '\n')
 }

@@ -91,12 +91,24 @@ func (e *APIError) Error() string {
 // passing reports whether an error may be gone when the same is asked again later: the server could not be reached, or could not do it now.
 func passing(err error) bool {
 	var e *APIError
-	if errors.As(err, &e) {
-		foreign := e.Code == http.StatusNotFound && e.Reason == "" // not of the API server, but of something in front of it
-		return e.Code == http.StatusTooManyRequests || e.Code >= 500 || e.Code == http.StatusUnauthorized || foreign ||
-			e.Code == http.StatusRequestTimeout
+	if !errors.As(err, &e) {
+		return err != nil
 	}
-	return err != nil
+	switch e.Code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotFound:
+		return e.Reason == "" // not of the API server, but of something in front of it
+	case http.StatusConflict:
+		return !exists(err) // such as two that change a quota at once
+	}
+	return e.Code >= 500
+}
+
+// exists reports whether an object was not made because there is one of its name.
+func exists(err error) bool {
+	var e *APIError
+	return errors.As(err, &e) && e.Code == http.StatusConflict && e.Reason == "AlreadyExists"
 }
 
 // absent reports whether the API server says that there is no such object.
@@ -226,25 +238,19 @@ func pause(ctx context.Context, wait *time.Duration, err error) bool {
 // persist does something until it works, is refused for good, or ctx ends: an API server that is away for an hour is no fault of an
 // instance.
 func persist(ctx context.Context, log *slog.Logger, what string, f func() error) error {
-	var wait time.Duration
-	for {
-		err := f()
-		if err == nil || !passing(err) || ctx.Err() != nil {
-			return err
-		}
-		log.Warn(what+" has to wait", "err", err)
-		if !pause(ctx, &wait, err) {
-			return err
-		}
-	}
+	return retry(ctx, log, what, passing, f)
 }
 
 // insist is persist for what nobody asks for again: what is refused, as by a webhook that is away, may be granted later.
 func insist(ctx context.Context, log *slog.Logger, what string, f func() error) error {
+	return retry(ctx, log, what, func(error) bool { return true }, f)
+}
+
+func retry(ctx context.Context, log *slog.Logger, what string, worth func(error) bool, f func() error) error {
 	var wait time.Duration
 	for {
 		err := f()
-		if err == nil || ctx.Err() != nil {
+		if err == nil || !worth(err) || ctx.Err() != nil {
 			return err
 		}
 		log.Warn(what+" has to wait", "err", err)
@@ -270,7 +276,7 @@ func collection(path string) string { return path[:strings.LastIndexByte(path, '
 func (c *Client) createPod(ctx context.Context, p *Pod) (*Pod, error) {
 	path, made := podPath(p.Metadata.Namespace, p.Metadata.Name), &Pod{}
 	err := c.do(ctx, http.MethodPost, collection(path), nil, p, made)
-	if status(err) == http.StatusConflict {
+	if exists(err) {
 		made = &Pod{}
 		err = c.do(ctx, http.MethodGet, path, nil, nil, made)
 	}
@@ -309,7 +315,7 @@ type secretObject struct {
 func (c *Client) putSecret(ctx context.Context, s *secretObject) error {
 	path := secretPath(s.Metadata.Namespace, s.Metadata.Name)
 	err := c.do(ctx, http.MethodPost, collection(path), nil, s, nil)
-	if status(err) == http.StatusConflict {
+	if exists(err) {
 		err = c.do(ctx, http.MethodPut, path, nil, s, nil)
 	}
 	return err

@@ -68,9 +68,9 @@ const goneMost = 4096
 func NewFleet(opt Options) *Fleet {
 	f := &Fleet{opt: opt, wake: make(chan struct{}, 1), known: map[string]*Node{}, needs: map[string]map[string]need{},
 		own: map[string]*Pod{}, gone: map[string]*Pod{}, waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}}
-	f.nodes = newMirror(opt.Client, "/api/v1/nodes", nil, func(n *Node) *Meta { return &n.Metadata }, opt.Log)
+	f.nodes = newMirror(opt.Client, "/api/v1/nodes", func(n *Node) *Meta { return &n.Metadata }, opt.Log)
 	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
-	f.pods = newMirror(opt.Client, "/api/v1/pods", nil, func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
+	f.pods = newMirror(opt.Client, "/api/v1/pods", func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
 	f.pods.set, f.pods.reset, f.pods.told = f.setPod, f.resetPods, f.all
 	f.pods.trim = f.thin
 	return f

@@ -158,7 +158,7 @@ func parseLine(text string) logLine {
 	return logLine{at, "stdout", rest}
 }
 
-// routes are where a port of an instance may be reached: of its node, then of its pod. Both addresses are what a kubelet says.
+// routes are where a port of an instance may be reached: at its node, then at its pod. Both addresses are what a kubelet says.
 func (w *Worker) routes(pod *Pod, id skerry.InstanceID, port int) (out []string) {
 	add := func(host string, port int) {
 		if ip, err := netip.ParseAddr(host); err == nil && ip.Unmap().IsGlobalUnicast() {
@@ -177,7 +177,7 @@ func (w *Worker) routes(pod *Pod, id skerry.InstanceID, port int) (out []string)
 	return out
 }
 
-// serveForward joins an upgraded connection to a port of the instance: of its pod, or where that cannot be reached from here, of its node.
+// serveForward joins an upgraded connection to a port of the instance.
 func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	port, err := strconv.Atoi(r.URL.Query().Get("port"))
 	if err != nil || port < 1 || port > 65535 {

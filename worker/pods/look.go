@@ -40,8 +40,8 @@ const maxReason = 400
 
 // stuck are reasons for which a container waits that do not pass, or that pass as well in another pod.
 var stuck = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
-	"RegistryUnavailable",
-	"SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
+	"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+	"CrashLoopBackOff"}
 
 // neverRan are reasons of an end for which nothing was executed.
 var neverRan = []string{"ContainerCannotRun", "StartError"}

@@ -23,11 +23,10 @@ const (
 )
 
 // mirror keeps what the API server has of one kind of objects: it lists them, in pages, and watches from there on. A watch that ends is
-// begun again where it was; one whose beginning the server has forgotten (410) makes it list anew.
+// begun again where it was; one whose beginning the server has forgotten (410), or that it refuses for good, makes it list anew.
 type mirror[T any] struct {
 	client *Client
 	path   string
-	query  url.Values
 	meta   func(*T) *Meta
 	// set takes an object as it is now, or as it last was. reset takes all, after a list. They are called one at a time.
 	set   func(name string, object *T, gone bool)
@@ -42,8 +41,8 @@ type mirror[T any] struct {
 	told   func()
 }
 
-func newMirror[T any](c *Client, path string, query url.Values, meta func(*T) *Meta, log *slog.Logger) *mirror[T] {
-	return &mirror[T]{client: c, path: path, query: query, meta: meta, log: log, synced: make(chan struct{}), told: func() {}}
+func newMirror[T any](c *Client, path string, meta func(*T) *Meta, log *slog.Logger) *mirror[T] {
+	return &mirror[T]{client: c, path: path, meta: meta, log: log, synced: make(chan struct{}), told: func() {}}
 }
 
 // health says why the mirror is behind; nil: as far as it knows it is not.
@@ -96,9 +95,6 @@ func (m *mirror[T]) run(ctx context.Context) {
 func (m *mirror[T]) list(ctx context.Context) (version string, err error) {
 	all := map[string]*T{}
 	query, limit := url.Values{}, pageSize
-	for k, v := range m.query {
-		query[k] = v
-	}
 	for range pagesMost {
 		var page struct {
 			Metadata struct {
@@ -177,6 +173,9 @@ func (m *mirror[T]) watchOn(ctx context.Context, version string) error {
 		}
 		if err != nil {
 			m.note(err)
+			if !passing(err) {
+				return err
+			}
 		}
 		if !pause(ctx, &wait, err) {
 			return ctx.Err()
@@ -190,9 +189,6 @@ func (m *mirror[T]) watch(ctx context.Context, version string) (string, error) {
 	defer cancel()
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
 		"timeoutSeconds": {fmt.Sprint(int(watchTime.Seconds()))}}
-	for k, v := range m.query {
-		query[k] = v
-	}
 	body, err := m.client.open(ctx, http.MethodGet, m.path, query, nil)
 	if status(err) == http.StatusGone {
 		return version, errExpired
@@ -205,33 +201,33 @@ func (m *mirror[T]) watch(ctx context.Context, version string) (string, error) {
 	limited := &io.LimitedReader{R: body, N: answerMax}
 	events := json.NewDecoder(limited)
 	for {
-		var exit struct {
+		var event struct {
 			Type   string          `json:"type"`
 			Object json.RawMessage `json:"object"`
 		}
 		limited.N = answerMax
-		if err := events.Decode(&exit); err != nil {
+		if err := events.Decode(&event); err != nil {
 			if ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return version, fmt.Errorf("watch %s: %w", m.path, err)
 			}
 			return version, nil // that is how a watch ends
 		}
-		if exit.Type == "ERROR" {
+		if event.Type == "ERROR" {
 			var said struct {
 				Code int `json:"code"`
 			}
-			_ = json.Unmarshal(exit.Object, &said)
+			_ = json.Unmarshal(event.Object, &said)
 			if said.Code == http.StatusGone {
 				return version, errExpired
 			}
-			return version, refusal(said.Code, "", exit.Object)
+			return version, refusal(said.Code, "", event.Object)
 		}
-		object := m.read(exit.Object)
-		if exit.Type == "BOOKMARK" {
+		object := m.read(event.Object)
+		if event.Type == "BOOKMARK" {
 			var mark struct {
 				Metadata Meta `json:"metadata"`
 			}
-			if json.Unmarshal(exit.Object, &mark) == nil && mark.Metadata.ResourceVersion != "" {
+			if json.Unmarshal(event.Object, &mark) == nil && mark.Metadata.ResourceVersion != "" {
 				version = mark.Metadata.ResourceVersion
 			}
 			continue
@@ -242,7 +238,7 @@ func (m *mirror[T]) watch(ctx context.Context, version string) (string, error) {
 		if v := m.meta(object).ResourceVersion; v != "" {
 			version = v
 		}
-		switch exit.Type {
+		switch event.Type {
 		case "ADDED", "MODIFIED":
 			m.set(m.key(object), object, false)
 		case "DELETED":

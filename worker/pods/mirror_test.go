@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,6 +102,26 @@ func TestMirrorOutlivesItsServer(t *testing.T) {
 			}))
 			w.s.CutWatches()
 		},
+		"it refuses a version for good": func(w *watched) {
+			var mu sync.Mutex
+			refused := map[string]string{}
+			w.s.Fault(func(rw http.ResponseWriter, r *http.Request) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.FormValue("watch") == "" {
+					return false
+				}
+				if refused[r.URL.Path] == "" {
+					refused[r.URL.Path] = r.FormValue("resourceVersion")
+				}
+				if refused[r.URL.Path] != r.FormValue("resourceVersion") {
+					return false
+				}
+				podstest.Refuse(rw, 400, "BadRequest", "invalid resource version")
+				return true
+			})
+			w.s.CutWatches()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := watch(t, func(*podstest.Server) {})
@@ -161,6 +182,9 @@ func TestWorkerName(t *testing.T) {
 			t.Errorf("WorkerName(%q) = %q, which is that of %q or longer than 63", node, name, other)
 		}
 		names[name] = node
+	}
+	if first, second := pods.WorkerName("a.b"), pods.WorkerName(pods.WorkerName("a.b")); first == second {
+		t.Errorf("WorkerName(%q) = %q, which is that of a.b", first, second)
 	}
 	if got := pods.WorkerName("n1"); got != "n1" {
 		t.Errorf("WorkerName(n1) = %q, want n1", got)

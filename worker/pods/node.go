@@ -6,8 +6,10 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -162,7 +164,7 @@ func facts(node *Node, others []need, version string) wire.WorkerFacts {
 		}
 	}
 	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities(),
-		Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
+		Cause: "pods have the users of their node", Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
 	return told
 }
 
@@ -266,7 +268,7 @@ func WorkerName(node string) string {
 		}
 		return '-'
 	}, node)
-	if name == node && skerry.CheckName(name) == nil {
+	if name == node && skerry.CheckName(name) == nil && !marked().MatchString(name) {
 		return name
 	}
 	name = "n-" + strings.Trim(name, "-")
@@ -277,6 +279,9 @@ func WorkerName(node string) string {
 }
 
 const markLength = 8
+
+// marked is what a name with a mark looks like: a node that is called so gets one, too, or it could meet another's.
+var marked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^n-.*-[0-9a-f]{8}$`) })
 
 // mark tells apart texts whose short forms are the same.
 func mark(parts ...string) string {

@@ -192,7 +192,8 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 	for _, h := range service.ExtraHosts {
 		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
 	}
-	container := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY, PullPolicy: "IfNotPresent"}
+	container := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY,
+		PullPolicy: "IfNotPresent"}
 	var err error
 	if container.Image, err = st.image(assigned); err != nil {
 		return nil, err
@@ -264,20 +265,16 @@ func security(assigned *spec.Assignment) (*podSecurity, error) {
 	if err != nil {
 		return nil, err
 	}
-	escalate := service.NewPrivs || service.Privileged
 	out := &podSecurity{Privileged: service.Privileged, ReadOnlyRoot: service.ReadOnlyRoot, RunAsUser: users[0], RunAsGroup: users[1],
-		AllowEscalation: &escalate}
+		Capabilities: &capabilities{}}
 	for _, name := range service.AddCaps {
-		out.addCap(name)
+		out.Capabilities.Add = append(out.Capabilities.Add, spec.CapName(name))
+	}
+	for _, name := range service.DropCaps {
+		out.Capabilities.Drop = append(out.Capabilities.Drop, spec.CapName(name))
 	}
 	restricted := !service.Privileged && assigned.Level != "" && assigned.Level != spec.LevelPrivileged && assigned.Level != spec.LevelBaseline
-	for _, name := range service.DropCaps {
-		out.drop(spec.CapName(name))
-	}
 	if restricted {
-		if out.Capabilities == nil {
-			out.Capabilities = &capabilities{}
-		}
 		out.Capabilities.Drop = []string{"ALL"}
 	}
 	if service.Seccomp == "unconfined" {
@@ -285,34 +282,10 @@ func security(assigned *spec.Assignment) (*podSecurity, error) {
 	} else if !service.Privileged {
 		out.Seccomp = &seccomp{"RuntimeDefault"}
 	}
-	for _, capability := range capsOf(out) {
-		if capability == "SYS_ADMIN" { // the API server refuses it together with no escalation
-			yes := true
-			out.AllowEscalation = &yes
-		}
-	}
+	// The API server refuses SYS_ADMIN together with no escalation.
+	escalate := service.NewPrivs || service.Privileged || slices.Contains(out.Capabilities.Add, "SYS_ADMIN")
+	out.AllowEscalation = &escalate
 	return out, nil
-}
-
-func capsOf(s *podSecurity) []string {
-	if s.Capabilities == nil {
-		return nil
-	}
-	return s.Capabilities.Add
-}
-
-func (s *podSecurity) addCap(name string) {
-	if s.Capabilities == nil {
-		s.Capabilities = &capabilities{}
-	}
-	s.Capabilities.Add = append(s.Capabilities.Add, spec.CapName(name))
-}
-
-func (s *podSecurity) drop(name string) {
-	if s.Capabilities == nil {
-		s.Capabilities = &capabilities{}
-	}
-	s.Capabilities.Drop = append(s.Capabilities.Drop, name)
 }
 
 // probe is a probe of Kubernetes, which the node's kubelet tries.

@@ -125,6 +125,9 @@ func TestFacts(t *testing.T) {
 	if got.Capacity.CPU != 3000 || got.Capacity.Memory != 7*skerry.GiB || got.Capacity.Storage != 10_000_000_000 {
 		t.Errorf("capacity = %+v, want 3 CPUs, 7Gi, 10G", got.Capacity)
 	}
+	if !got.Runtimes[0].NoUserNamespaces() || got.Runtimes[0].Cause == "" {
+		t.Errorf("runtime = %+v, want it told that containers have the users of the node", got.Runtimes[0])
+	}
 	if got.Area != "eu-1a" || got.Arch != "arm64" || got.Address != "10.0.0.7" || len(got.Taints) != 1 || got.Taints[0] != "edge=yes" ||
 		got.External != External {
 		t.Errorf("facts = %+v, want area eu-1a, arm64, 10.0.0.7, taint edge=yes, external", got)
@@ -142,6 +145,12 @@ func TestRefusal(t *testing.T) {
 	err := refusal(429, "", []byte(`{"code":429,"reason":"TooManyRequests","message":"slow\u001b[31m","details":{"retryAfterSeconds":3000}}`))
 	if err.RetryAfter != time.Minute || !passing(err) || strings.ContainsRune(err.Error(), '\x1b') {
 		t.Errorf("refusal = %v, retry after %s, passing %v; want a clean text, 1m0s, true", err, err.RetryAfter, passing(err))
+	}
+	if !passing(refusal(409, "", []byte(`{"reason":"Conflict","message":"the quota has been modified"}`))) {
+		t.Error("passing(a quota that two have changed) = false, want true: the pod is not there")
+	}
+	if err := refusal(409, "", []byte(`{"reason":"AlreadyExists","message":"it is there"}`)); !exists(err) || passing(err) {
+		t.Errorf("of a pod that is there, exists = %v, passing = %v; want true, false", exists(err), passing(err))
 	}
 	if passing(refusal(403, "", []byte("no"))) {
 		t.Error("passing(403) = true, want false: asking again does not help")

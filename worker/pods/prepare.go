@@ -1,0 +1,123 @@
+package pods
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"skerry.dev/skerry/internal/tier"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
+	"skerry.dev/skerry/worker/core"
+)
+
+// prepare writes the files of an instance into a secret, and chooses its host ports.
+func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared {
+	assigned := &asked.A
+	done := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: spec.RuntimeOCI}
+	fail := func(err error) core.Prepared {
+		_, never := errors.AsType[*Unsupported](err)
+		done.Err, done.Permanent = err.Error(), never || status(err) >= 400 && !passing(err)
+		return done
+	}
+	if err := refuse(assigned); err != nil {
+		return fail(err)
+	}
+	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
+		done.Digest = digestOf(r)
+	}
+	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Data: map[string][]byte{},
+		Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name, assigned)}
+	for i, f := range assigned.Spec.Config {
+		secret.Data[configKey(i)] = []byte(f.Content)
+	}
+	for i, name := range assigned.Spec.SecretNames(assigned.Service.App.Namespace) {
+		value, err := w.secret(ctx, name)
+		if err != nil {
+			return fail(fmt.Errorf("secret %s: %w", name.Name, err))
+		}
+		for file, data := range value {
+			secret.Data[secretKeyOf(i, file)] = data
+		}
+	}
+	w.mu.Lock()
+	w.apps[assigned.ID] = assigned.Service.App
+	w.mu.Unlock()
+	if err := persist(ctx, w.log, "the files of "+string(assigned.ID), func() error {
+		secret.Data[endpoints] = w.endpointsOf(assigned.Service.App)
+		return w.fleet.opt.Client.putSecret(ctx, secret)
+	}); err != nil {
+		return fail(err)
+	}
+	if !bytes.Equal(secret.Data[endpoints], w.endpointsOf(assigned.Service.App)) { // a change found no files, or was overwritten
+		w.rewrite(assigned.ID, assigned.Service.App)
+	}
+	var err error
+	if done.Ports, err = w.bind(assigned, asked.Keep); err != nil {
+		return fail(err)
+	}
+	return done
+}
+
+// digestOf gives the digest of an image that has one, as NAME@DIGEST.
+func digestOf(image string) string { return image[strings.LastIndexByte(image, '@')+1:] }
+
+// secret fetches a secret from the cluster. It is kept in Kubernetes alone.
+func (w *Worker) secret(ctx context.Context, name spec.SecretName) (spec.SecretValue, error) {
+	up := w.up.Load()
+	if up == nil || w.place.Secrets == nil {
+		return nil, errors.New("there is no cluster to ask")
+	}
+	sealed, err := tier.AskSecret(ctx, up.Transport, w.place.Secrets, name)
+	if err != nil {
+		return nil, err
+	}
+	return w.place.Secrets.Open(name, sealed)
+}
+
+// bind chooses the host ports of an instance: those that it asks for, those that it had, else any that nobody has on the node as far as
+// Kubernetes knows.
+func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
+	_, others, _ := w.fleet.node(w.node)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	used := map[string]bool{}
+	for _, n := range others {
+		for _, p := range n.ports {
+			used[p] = true
+		}
+	}
+	for id, list := range w.ports {
+		for _, b := range list {
+			if id != assigned.ID && b.HostPort > 0 {
+				used[hostPort(b.Protocol, b.HostPort)] = true
+			}
+		}
+	}
+	out := []wire.PortBinding{}
+	for _, p := range assigned.Spec.Ports {
+		b := wire.PortBinding{Name: p.PortName(), Port: p.Port, HostPort: p.HostPort, Protocol: p.Proto()}
+		if b.HostPort < 0 {
+			b.HostPort = 0
+			if i := slices.IndexFunc(keep, func(k wire.PortBinding) bool { return k.Name == b.Name && k.Port == b.Port }); i >= 0 &&
+				!used[hostPort(b.Protocol, keep[i].HostPort)] {
+				b.HostPort = keep[i].HostPort
+			}
+			for port := w.fleet.opt.FirstPort; b.HostPort == 0 && port <= w.fleet.opt.LastPort; port++ {
+				if !used[hostPort(b.Protocol, port)] {
+					b.HostPort = port
+				}
+			}
+			if b.HostPort == 0 {
+				return nil, fmt.Errorf("no host port from %d to %d is free on node %s", w.fleet.opt.FirstPort, w.fleet.opt.LastPort, w.node)
+			}
+		}
+		used[hostPort(b.Protocol, b.HostPort)] = b.HostPort > 0
+		out = append(out, b)
+	}
+	w.ports[assigned.ID] = out
+	return out, nil
+}
