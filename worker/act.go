@@ -46,7 +46,7 @@ func (s *Server) act(action any) {
 	case core.StartContainer:
 		work.Go(func() {
 			if err := s.caught(func() { s.startContainer(ctx, a) }); err != nil {
-				s.Post(core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Err: err.Error(), Permanent: true})
+				s.Post(core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Err: err.Error()})
 			}
 		})
 	case core.StopContainer:
@@ -264,9 +264,6 @@ func (s *Server) startContainer(ctx context.Context, start core.StartContainer) 
 		}
 		s.leases.tellOver(start.A.ID)
 		m.Err = err.Error()
-		var invalid *runtime.InvalidSpec
-		var unsupported *runtime.Unsupported
-		m.Permanent = errors.As(err, &invalid) || errors.As(err, &unsupported)
 		s.Post(m)
 		return
 	}

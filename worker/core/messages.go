@@ -56,14 +56,13 @@ type (
 	}
 	// Started answers StartContainer.
 	Started struct {
-		ID        skerry.InstanceID
-		Name      string
-		Attempt   int
-		At        time.Time
-		Handle    json.RawMessage
-		Monitor   string // what runs its machine; empty: it has none
-		Err       string
-		Permanent bool
+		ID      skerry.InstanceID
+		Name    string
+		Attempt int
+		At      time.Time
+		Handle  json.RawMessage
+		Monitor string // what runs its machine; empty: it has none
+		Err     string
 	}
 	// HookDone answers RunHook.
 	HookDone struct {
