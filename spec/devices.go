@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// DeviceRequest asks for devices of a worker, which no more instances have meanwhile than its operator lets share them. Exactly one of its
-// kinds is given.
+// DeviceRequest asks for devices of a worker. One instance at a time has a device, or as many as its operator lets share it. Exactly one of
+// CDI, Class and Path is given.
 type DeviceRequest struct {
 	CDI   string            `json:"cdi,omitempty" doc:"Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface)."`
-	Class string            `json:"class,omitempty" doc:"Class of devices that operators offer of what their workers find, or list by hand (--device-class, --device-file), such as serial or camera, or one of them by name, as class=name. Variables SKERRY_DEVICE_SERIAL_0 and so on have the path, or the network address, of each."`
+	Class string            `json:"class,omitempty" doc:"Class of devices that a worker finds, or its operator lists by hand (--device-class, --device-file), such as serial or camera; or one device by name, as class=name. The variables SKERRY_DEVICE_SERIAL_0 and so on hold the path or the network address of each."`
 	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices)."`
 	Count int               `json:"count,omitempty" doc:"How many of a class. Default: 1." min:"1" max:"64"`
 	At    string            `json:"at,omitempty" doc:"Path below /dev in the container for the device node of one device of a class. Default: its path on the worker, such as /dev/ttyUSB0."`

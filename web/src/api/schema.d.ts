@@ -3186,7 +3186,7 @@ export interface components {
             at?: string;
             /** @description Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface). */
             cdi?: string;
-            /** @description Class of devices that operators offer of what their workers find, or list by hand (--device-class, --device-file), such as serial or camera, or one of them by name, as class=name. Variables SKERRY_DEVICE_SERIAL_0 and so on have the path, or the network address, of each. */
+            /** @description Class of devices that a worker finds, or its operator lists by hand (--device-class, --device-file), such as serial or camera; or one device by name, as class=name. The variables SKERRY_DEVICE_SERIAL_0 and so on hold the path or the network address of each. */
             class?: string;
             /** @description How many of a class. Default: 1. */
             count?: number;
