@@ -70,33 +70,40 @@ func (ns *networks) load(key string, value []byte) error {
 }
 
 // wanted says how many instances of each service have an address of their own in an application's network. Services that
-// others export to it come after its own: their number is not its own choice, so they get no more than is left, and no
-// more than maxImported. What does not fit is left out, the instances first, then the service.
+// others export to it come after its own: their number is not its own choice, so they get no more than is left, no
+// more than maxImported, and no more than the record has room for. What does not fit is left out, the instances first, then the service.
 func (ns *networks) wanted(a *App) map[skerry.ServiceKey]int {
 	want := map[skerry.ServiceKey]int{}
-	left := ipam.NumServices
+	left, room := ipam.NumServices, ns.mostBytes
+	take := func(k skerry.ServiceKey, n int) {
+		left -= n
+		room -= n * ipam.Room(k)
+	}
 	for i := range a.Manifest.Spec.Services {
 		s := &a.Manifest.Spec.Services[i]
 		sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 		want[sk] = ns.ledger.numbered(sk, s)
-		left -= len(spec.Balances()) + want[sk]
+		take(sk, len(spec.Balances())+want[sk])
 	}
 	for _, alias := range a.Manifest.Spec.Aliases() {
-		want[skerry.ServiceKey{App: a.Key(), Service: alias.Name}] = 0
-		left -= len(spec.Balances())
+		sk := skerry.ServiceKey{App: a.Key(), Service: alias.Name}
+		want[sk] = 0
+		take(sk, len(spec.Balances()))
 	}
 	left = min(left, maxImported)
 	for _, im := range ns.imports(a) {
-		if left < len(spec.Balances()) {
+		fit := min(left, room/ipam.Room(im.key)) - len(spec.Balances())
+		if fit < 0 {
 			break
 		}
-		left -= len(spec.Balances())
+		take(im.key, len(spec.Balances()))
 		want[im.key] = 0
 		if im.spec == nil {
 			continue // an alias has no instances of its own
 		}
-		if n := ns.ledger.numbered(im.key, im.spec); n <= left {
-			want[im.key], left = n, left-n
+		if n := ns.ledger.numbered(im.key, im.spec); n <= fit {
+			want[im.key] = n
+			take(im.key, n)
 		}
 	}
 	return want

@@ -228,6 +228,14 @@ func (a *Addresses) Fit(most int) bool {
 	return over <= 0
 }
 
+// Room gives how many bytes an address of a service that is in use has at most in the stored form.
+func Room(service skerry.ServiceKey) int {
+	return namelessEntry + len(service.App.Namespace) + len(service.App.Name) + len(service.Service)
+}
+
+// namelessEntry is more than an entry in use, with the comma behind it, has without the names.
+const namelessEntry = 150
+
 // stored gives the number of bytes of something in its stored form.
 func stored(v any) int {
 	raw, err := json.Marshal(v)

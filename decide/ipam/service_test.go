@@ -293,3 +293,18 @@ func TestFit(t *testing.T) {
 		t.Errorf("as much as what is in use has: got %d in use, want 13 that fit, and do not in less", a.Len())
 	}
 }
+
+func TestRoom(t *testing.T) {
+	for _, name := range []string{"", "s", strings.Repeat("s", 63)} {
+		for _, policy := range append(spec.Balances(), spec.BalanceInstance) {
+			k := key(name, policy, 0)
+			if policy == spec.BalanceInstance {
+				k.Ordinal = spec.MaxInstanceAddrs - 1
+			}
+			room, n := Room(k.Service), stored(heldAddress{Key: k, Addr: ip("10.30.255.254")})+1
+			if n > room || n < room-50 {
+				t.Errorf("%s: got room for %d bytes, want little more than %d", k, room, n)
+			}
+		}
+	}
+}
