@@ -175,3 +175,20 @@ func TestFailoverOfDelegated(t *testing.T) {
 		t.Errorf("got fail-over %v and generation %d, want that alone to be taken", p.A.Failover, p.A.Gen)
 	}
 }
+
+// TestGenerationOfTheRoot: a site that has no manifest of an application of the root does not say that a generation is not kept.
+func TestGenerationOfTheRoot(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	c := New(amendedOptions)
+	c.Start(now)
+	s := spec.ServiceSpec{Name: "web"}
+	k := skerry.ServiceKey{App: skerry.AppKey{Namespace: "acme", Name: "shop"}, Service: "web"}
+	var fx wire.Effects
+	c.intake.accept(now, spec.Assignment{ID: "web-raaaaaaaa", Service: k, Org: "acme", Gen: 3, Revision: "r", Spec: s,
+		Fence: skerry.Fence{RootEpoch: 9}}, "root", &fx)
+	for _, gen := range []skerry.Generation{0, 2, 3} {
+		if v, err := c.AppView(k.App, gen); err != nil || v.Manifest != nil {
+			t.Errorf("generation %d: got %v, %v, want it without a manifest", gen, v.Manifest, err)
+		}
+	}
+}

@@ -70,33 +70,40 @@ func (ns *networks) load(key string, value []byte) error {
 }
 
 // wanted says how many instances of each service have an address of their own in an application's network. Services that
-// others export to it come after its own: their number is not its own choice, so they get no more than is left, and no
-// more than maxImported. What does not fit is left out, the instances first, then the service.
+// others export to it come after its own: their number is not its own choice, so they get no more than is left, no
+// more than maxImported, and no more than the record has room for. What does not fit is left out, the instances first, then the service.
 func (ns *networks) wanted(a *App) map[skerry.ServiceKey]int {
 	want := map[skerry.ServiceKey]int{}
-	left := ipam.NumServices
+	left, room := ipam.NumServices, ns.mostBytes
+	take := func(k skerry.ServiceKey, n int) {
+		left -= n
+		room -= n * ipam.Room(k)
+	}
 	for i := range a.Manifest.Spec.Services {
 		s := &a.Manifest.Spec.Services[i]
 		sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
 		want[sk] = ns.ledger.numbered(sk, s)
-		left -= len(spec.Balances()) + want[sk]
+		take(sk, len(spec.Balances())+want[sk])
 	}
 	for _, alias := range a.Manifest.Spec.Aliases() {
-		want[skerry.ServiceKey{App: a.Key(), Service: alias.Name}] = 0
-		left -= len(spec.Balances())
+		sk := skerry.ServiceKey{App: a.Key(), Service: alias.Name}
+		want[sk] = 0
+		take(sk, len(spec.Balances()))
 	}
 	left = min(left, maxImported)
 	for _, im := range ns.imports(a) {
-		if left < len(spec.Balances()) {
+		fit := min(left, room/ipam.Room(im.key)) - len(spec.Balances())
+		if fit < 0 {
 			break
 		}
-		left -= len(spec.Balances())
+		take(im.key, len(spec.Balances()))
 		want[im.key] = 0
 		if im.spec == nil {
 			continue // an alias has no instances of its own
 		}
-		if n := ns.ledger.numbered(im.key, im.spec); n <= left {
-			want[im.key], left = n, left-n
+		if n := ns.ledger.numbered(im.key, im.spec); n <= fit {
+			want[im.key] = n
+			take(im.key, n)
 		}
 	}
 	return want
@@ -133,7 +140,7 @@ func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 	if fresh {
 		n = &network{ID: ns.lastNet + 1}
 	}
-	if err := n.set(now, k, wants(a, want), want, ns.mostBytes); err != nil {
+	if err := n.set(now, k, wants(a, want), ns.mostBytes); err != nil {
 		return err
 	}
 	delete(ns.unaddressed, k)
@@ -151,37 +158,29 @@ func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 	return nil
 }
 
-// A network is one record. What the store does not take would make the role refuse the message only once it has changed the core.
-const (
-	maxNetwork = 1<<20 - 16<<10 // bytes, with what is in front of it in the store: 7,500 instances with short names
-	fewEnough  = 2000           // instances of which the addresses have room, whatever they are called
-)
+// maxNetwork is how many bytes the record of a network may have, 7,500 instances with short names; the store takes it with what is in front
+// of it. What the store does not take would make the role refuse the message only once it has changed the core.
+const maxNetwork = 1<<20 - 16<<10
 
-// set gives a network the addresses that are wanted, or none of them if their record would be too large.
-func (n *network) set(now time.Time, key skerry.AppKey, wants []ipam.Want, count map[skerry.ServiceKey]int,
-	most int) error {
-	total := 0
-	for _, c := range count {
-		total += c
-	}
-	if total <= fewEnough {
-		return n.Addresses.Set(now, now.Add(addressRest), wants)
-	}
-	before := mustJSON(n)
-	if err := n.Addresses.Set(now, now.Add(addressRest), wants); err != nil {
+// set gives a network the addresses that are wanted, or none of them if their record would be too large. Those that were given back rest as
+// long as there is room for them.
+func (n *network) set(now time.Time, key skerry.AppKey, wants []ipam.Want, most int) error {
+	next := n.Addresses
+	if err := next.Set(now, now.Add(addressRest), wants); err != nil {
 		return err
 	}
-	size := len(mustJSON(n))
-	if size <= most {
-		return nil
+	if !next.Fit(most) {
+		instances := 0
+		for _, w := range wants {
+			if w.Policy == spec.BalanceInstance {
+				instances++
+			}
+		}
+		return skerry.Errorf(skerry.CodeTooLarge, "application %s would have %d instances, and the record of their addresses has no room for "+
+			"them: it may have %d bytes", key, instances, most).WithHint("divide it into applications, which reach each other by exports")
 	}
-	var old network
-	if err := json.Unmarshal(before, &old); err != nil {
-		return err
-	}
-	n.Addresses = old.Addresses
-	return skerry.Errorf(skerry.CodeTooLarge, "application %s would have %d instances, and the record of their addresses %d bytes; "+
-		"it may have %d", key, total, size, most).WithHint("divide it into applications, which reach each other by exports")
+	n.Addresses = next
+	return nil
 }
 
 // unaddressed is a network that could not be given what it wants.
@@ -239,7 +238,7 @@ func (ns *networks) release(now time.Time, a *App, want map[skerry.ServiceKey]in
 			was[w.Service] += 0
 		}
 	}
-	if n.Addresses.Set(now, now.Add(addressRest), kept) != nil {
+	if n.set(now, a.Key(), kept, ns.mostBytes) != nil {
 		return // what is held can be kept
 	}
 	n.was = was

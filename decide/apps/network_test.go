@@ -198,6 +198,28 @@ func TestExportsLeaveRoom(t *testing.T) {
 	}
 }
 
+// Nor do they make the record of another's addresses so large that it would be refused what is its own.
+func TestExportsLeaveRoomInTheRecord(t *testing.T) {
+	c := controller(t, Quota{})
+	c.networks.mostBytes = maxNetwork
+	register(t, c, "greedy", "much", 1, 6000, spec.Export{To: "default/*"})
+	register(t, c, "greedy2", "much", 1, 6000, spec.Export{To: "default/*"})
+	register(t, c, "shop", "own", 1, 3000)
+	n := c.Network(shop)
+	if n == nil || len(n.Services) != 3 {
+		t.Fatalf("got %+v, want a network with three services", n)
+	}
+	for _, s := range n.Services {
+		want := 0 // none has room for all of its instances
+		if s.Of == (skerry.ServiceKey{}) {
+			want = 3000
+		}
+		if len(s.Instances) != want || !s.RoundRobin.IsValid() {
+			t.Errorf("%s of %v: got %d addresses of instances, want %d, and one of the service", s.Name, s.Of, len(s.Instances), want)
+		}
+	}
+}
+
 // What there is no room for because addresses rest gets them when their rest is over.
 func TestRoomAfterRest(t *testing.T) {
 	c := controller(t, Quota{})

@@ -35,15 +35,16 @@ func (vs *views) View(a *App, origin string, manifest bool) view.AppView {
 	return v
 }
 
-// AsOf has a view show the manifest of an earlier generation that is kept, when and by whom it was applied; 0: it stays as it is.
+// AsOf has a view show the manifest of an earlier generation that is kept, when and by whom it was applied; 0: it stays as it is, as does
+// one without a manifest, of which another tier has the versions.
 func (vs *views) AsOf(shown view.AppView, gen skerry.Generation) (view.AppView, error) {
-	if gen == 0 || gen == shown.Gen {
+	if gen == 0 || gen == shown.Gen || shown.Manifest == nil {
 		return shown, nil
 	}
 	past := vs.history.find(shown.Key, func(p *Past) bool { return p.Site == "" && p.Gen == gen })
 	if past == nil {
 		return shown, skerry.Errorf(skerry.CodeNotFound, "of %s no generation %d is kept", shown.Key, gen).
-			WithHint("`skerry rollout history %s` lists those that are", shown.Key.Name)
+			WithHint("`skerry rollout history %s` lists those that are", shown.Key)
 	}
 	manifest := past.Manifest
 	shown.Manifest, shown.Gen, shown.UpdatedAt, shown.Author = &manifest, past.Gen, past.At, past.Author

@@ -202,6 +202,49 @@ func (a *Addresses) Len() int { return len(a.held) }
 // Keys lists what has an address, in order.
 func (a *Addresses) Keys() []Key { return slices.SortedFunc(maps.Keys(a.held), Key.compare) }
 
+// maxEntry is more than an entry of the stored form has, in bytes, whatever its names are.
+const maxEntry = 512
+
+// Fit forgets addresses that rest, first those that have the shortest time left, until the stored form has at most so many bytes. It
+// reports whether what is in use has room.
+func (a *Addresses) Fit(most int) bool {
+	if (len(a.held)+len(a.resting))*maxEntry <= most {
+		return true
+	}
+	over := stored(a) - most
+	kept := maps.Clone(a.resting)
+	for _, addr := range slices.SortedFunc(maps.Keys(a.resting), func(x, y netip.Addr) int {
+		return cmp.Or(a.resting[x].Until.Compare(a.resting[y].Until), x.Compare(y))
+	}) {
+		if over <= 0 {
+			break
+		}
+		over -= stored(heldAddress{a.resting[addr].Was, addr, a.resting[addr].Until})
+		delete(kept, addr)
+	}
+	if over <= 0 {
+		a.resting = kept
+	}
+	return over <= 0
+}
+
+// Room gives how many bytes an address of a service that is in use has at most in the stored form.
+func Room(service skerry.ServiceKey) int {
+	return namelessEntry + len(service.App.Namespace) + len(service.App.Name) + len(service.Service)
+}
+
+// namelessEntry is more than an entry in use, with the comma behind it, has without the names.
+const namelessEntry = 150
+
+// stored gives the number of bytes of something in its stored form.
+func stored(v any) int {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // it has nothing that can fail
+	}
+	return len(raw)
+}
+
 // heldAddress is one entry of the stored form; Until is set for those that rest.
 type heldAddress struct {
 	Key

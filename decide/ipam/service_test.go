@@ -263,3 +263,48 @@ func BenchmarkSet(b *testing.B) {
 		}
 	}
 }
+
+// What rests gives way to what is in use, first what has rested longest.
+func TestFit(t *testing.T) {
+	var a Addresses
+	for n, name := range []string{"first", "second", "third"} {
+		at := t0.Add(time.Duration(n) * time.Minute)
+		if err := a.Set(at, at.Add(time.Hour), Wants(skerry.ServiceKey{Service: name}, nil, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := func() int { return stored(a) }
+	resting := func() map[string]int {
+		out := map[string]int{}
+		for _, r := range a.resting {
+			out[r.Was.Service.Service]++
+		}
+		return out
+	}
+	most := size() - 100
+	if !a.Fit(most) || size() > most || resting()["first"] >= 13 || resting()["second"] != 13 {
+		t.Errorf("a bit less: got %d bytes of %d with %v resting", size(), most, resting())
+	}
+	if a.Fit(1000) || resting()["second"] != 13 {
+		t.Errorf("less than what is in use has: got %v resting, want it refused and nothing changed", resting())
+	}
+	a.resting = nil
+	if most := size(); !a.Fit(most) || a.Fit(most-1) || a.Len() != 13 {
+		t.Errorf("as much as what is in use has: got %d in use, want 13 that fit, and do not in less", a.Len())
+	}
+}
+
+func TestRoom(t *testing.T) {
+	for _, name := range []string{"", "s", strings.Repeat("s", 63)} {
+		for _, policy := range append(spec.Balances(), spec.BalanceInstance) {
+			k := key(name, policy, 0)
+			if policy == spec.BalanceInstance {
+				k.Ordinal = spec.MaxInstanceAddrs - 1
+			}
+			room, n := Room(k.Service), stored(heldAddress{Key: k, Addr: ip("10.30.255.254")})+1
+			if n > room || n < room-50 {
+				t.Errorf("%s: got room for %d bytes, want little more than %d", k, room, n)
+			}
+		}
+	}
+}

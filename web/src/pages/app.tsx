@@ -31,7 +31,7 @@ import { StateBadge } from "../parts/state";
 import { useGet } from "../state/query";
 import { useSession } from "../state/session";
 import { trouble } from "../state/trouble";
-import { changes } from "../state/versions";
+import { changes, previous } from "../state/versions";
 import { appID, useWatch } from "../state/watch";
 
 const VersionDiff = later(() => import("../parts/versiondiff"));
@@ -497,11 +497,12 @@ function Versions({
                   </Table.Tr>
                 </Table.Thead>
                 <Table.Tbody>
-                  {(a.revisions ?? []).map((r, n, list) => (
-                    <Table.Tr key={r.generation}>
+                  {(a.revisions ?? []).map((r, _, list) => (
+                    <Table.Tr key={r.generation + (r.site ?? "")}>
                       <Table.Td>
                         {r.generation}
-                        {r.generation === generation && <Text size="xs">now</Text>}
+                        {r.site && <Text size="xs">at {r.site}</Text>}
+                        {!r.site && r.generation === generation && <Text size="xs">now</Text>}
                       </Table.Td>
                       <Table.Td>{clock(r.at)}</Table.Td>
                       <Table.Td>
@@ -516,7 +517,7 @@ function Versions({
                         ))}
                       </Table.Td>
                       <Table.Td style={{ overflowWrap: "anywhere" }}>
-                        {changes(r, list[n + 1]).map((c) => (
+                        {changes(r, previous(r, list)).map((c) => (
                           <div key={c}>{c}</div>
                         ))}
                       </Table.Td>
@@ -532,7 +533,27 @@ function Versions({
                               Compare
                             </Button>
                           )}
-                          {write && r.generation !== generation && (
+                          {write && r.site && (
+                            <Button
+                              size="xs"
+                              variant="default"
+                              onClick={() =>
+                                ask({
+                                  title: `Adopt what ${r.site} was changed to?`,
+                                  text: `${name} becomes everywhere what it was changed to at ${r.site}; its instances are replaced as its update policy says.`,
+                                  action: "Adopt",
+                                  run: () =>
+                                    client.call("POST", path + "/rollout", {
+                                      body: { action: "undo", amendment: r.site },
+                                    }),
+                                  done: `What ${r.site} was changed to is adopted`,
+                                })
+                              }
+                            >
+                              Adopt
+                            </Button>
+                          )}
+                          {write && !r.site && r.generation !== generation && (
                             <Button
                               size="xs"
                               variant="default"

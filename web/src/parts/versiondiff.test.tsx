@@ -39,7 +39,13 @@ test("two generations of a manifest are compared, line by line", async () => {
 test("hunks have the lines around what differs, and nothing of equal texts", () => {
   const text = Array.from({ length: 40 }, (_, n) => `line ${n}\n`).join("");
   expect(hunks(text, text)).toEqual([]);
-  const [one, two] = hunks(text, text.replace("line 5\n", "").replace("line 30", "other"));
+  const [one, two] = hunks(text, text.replace("line 5\n", "").replace("line 30", "other"))!;
   expect(one!.lines).toHaveLength(7);
   expect(two!.lines.filter((l) => l[0] !== " ")).toEqual(["-line 30", "+other"]);
 });
+
+test("texts that differ throughout do not hold the page up", () => {
+  const lines = (word: string) => Array.from({ length: 20_000 }, (_, n) => `${word} ${n}\n`).join("");
+  expect(hunks(lines("old"), lines("new"))).toBeUndefined();
+  expect(hunks(lines("old"), lines("old") + "new\n")).toHaveLength(1);
+}, 60_000);

@@ -1,13 +1,17 @@
 import { Group, Select, Stack, Text, VisuallyHidden } from "@mantine/core";
 import { structuredPatch } from "diff";
+import { useMemo } from "react";
 import type { Version } from "../api/types";
 import { manifestText } from "../build/document";
 import { useGet } from "../state/query";
 import { Loaded, Panel } from "./basics";
 
-/** hunks gives the lines that differ between two texts, each group with three lines around it. */
-export function hunks(before: string, after: string): { at: number; lines: string[] }[] {
-  return structuredPatch("", "", before, after, "", "", { context: 3 }).hunks.map((h) => ({
+/** mostEdits is how many lines that differ are looked for: the time grows with their square, and the tab stands still meanwhile. */
+const mostEdits = 4000;
+
+/** hunks gives the lines that differ between two texts, each group with three lines around it; nothing for too many. */
+export function hunks(before: string, after: string): { at: number; lines: string[] }[] | undefined {
+  return structuredPatch("", "", before, after, "", "", { context: 3, maxEditLength: mostEdits })?.hunks.map((h) => ({
     at: h.newStart,
     lines: h.lines.filter((l) => !l.startsWith("\\")),
   }));
@@ -51,7 +55,7 @@ export default function VersionDiff({
           {(old) => (
             <Loaded of={after}>
               {(now) => (
-                <Lines of={hunks(manifestText(old.manifest), manifestText(now.manifest))} from={from} to={to} />
+                <Lines before={manifestText(old.manifest)} after={manifestText(now.manifest)} from={from} to={to} />
               )}
             </Loaded>
           )}
@@ -63,8 +67,10 @@ export default function VersionDiff({
 
 const words: Record<string, string> = { "+": "added: ", "-": "removed: " };
 
-function Lines({ of, from, to }: { of: { at: number; lines: string[] }[]; from: number; to: number }) {
+function Lines({ before, after, from, to }: { before: string; after: string; from: number; to: number }) {
+  const of = useMemo(() => hunks(before, after), [before, after]);
   const label = `Manifest of generation ${to}, compared with ${from}`;
+  if (!of) return <Text role="status">They differ in too many lines to be compared here.</Text>;
   if (of.length === 0) return <Text role="status">Their manifests are the same.</Text>;
   return (
     <div className="diff" tabIndex={0} role="region" aria-label={label}>

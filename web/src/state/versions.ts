@@ -2,6 +2,10 @@ import type { AppView } from "../api/types";
 
 export type Version = NonNullable<AppView["revisions"]>[number];
 
+/** previous gives the version that another one was made from, among those that are listed with the newest first. */
+export const previous = (version: Version, list: Version[]) =>
+  list.find((v) => !v.site && (version.site ? v.generation === version.generation : v.generation < version.generation));
+
 /** changes tells what a version has that the one before it had not; nothing without one before. */
 export function changes(version: Version, before: Version | undefined): string[] {
   if (!before) return [];
