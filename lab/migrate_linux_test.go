@@ -3,6 +3,7 @@ package lab
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry/wire"
 )
@@ -62,6 +63,10 @@ func TestMigrationLosesNothing(t *testing.T) {
 	moves := 0
 	back := func() {
 		t.Helper()
+		began := time.Now().UTC().Format(time.TimeOnly)
+		defer func() {
+			t.Logf("%s: began to move at %s, ran at %s", s.only().Worker, began, time.Now().UTC().Format(time.TimeOnly))
+		}()
 		if moves++; moves%3 != 0 {
 			s.evict()
 			return
@@ -98,9 +103,10 @@ func TestMigrationLosesNothing(t *testing.T) {
 	tries, failed := sum()
 	if failed != 0 {
 		for _, id := range clients {
-			why, _ := s.try("", "/bin/sh", "-c", l.Binary+" logs -t "+id+" 2>&1 >/dev/null")
-			t.Logf("%s", why)
+			t.Log(s.failures(id))
 		}
+		events, _ := s.try("", l.Binary, "get", "events", "-o", "wide")
+		t.Logf("%s", events)
 		t.Errorf("%d requests of %d failed", failed, tries)
 	}
 	t.Logf("%d requests, %d migrations, 3 updates: %d failed", tries, moves, failed)

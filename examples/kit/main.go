@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,11 +157,29 @@ func load(url string, period, limit time.Duration, out io.Writer) {
 	}
 }
 
-// page gets a page by a connection of its own. A name that is not answered is looked up again until limit.
-func page(url string, limit time.Duration) (string, error) {
+// page gets a page by a connection of its own. A name that is not answered is looked up again until limit. An error says how far it came.
+func page(url string, limit time.Duration) (text string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	var stage atomic.Value
+	begin := time.Now()
+	reach := func(what string) {
+		stage.Store(fmt.Sprintf("%s since %v", what, time.Since(begin).Round(time.Millisecond)))
+	}
+	reach("not begun")
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w after %v (%s)", err, time.Since(begin).Round(time.Millisecond), stage.Load())
+		}
+	}()
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		DNSStart:     func(i httptrace.DNSStartInfo) { reach("looking up " + i.Host) },
+		ConnectStart: func(_, addr string) { reach("connecting to " + addr) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			reach(fmt.Sprintf("waiting for an answer from %v to %v", i.Conn.RemoteAddr(), i.Conn.LocalAddr()))
+		},
+		GotFirstResponseByte: func() { reach("reading the answer") },
+	}), http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
