@@ -221,9 +221,12 @@ func notTo(p netip.Prefix) []expr.Any {
 	return append(m[:len(m)-1:len(m)-1], &last)
 }
 
-func toPort(p uint16) []expr.Any {
+func fromPort(p uint16) []expr.Any { return portAt(0, p) }
+func toPort(p uint16) []expr.Any   { return portAt(2, p) }
+
+func portAt(offset uint32, p uint16) []expr.Any {
 	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(p)},
 	}
 }

@@ -102,6 +102,64 @@ func TestOneInstanceLeavesConnections(t *testing.T) {
 	}
 }
 
+// TestNamesTakeNoConnections: an instance may ask the worker for more names than it may have connections; each is answered, none is kept.
+func TestNamesTakeNoConnections(t *testing.T) {
+	s := newSite(t)
+	o := s.options("w1")
+	o.Flows = 2 * leastFlows
+	n := s.open(t, o)
+	as, err := n.Set(t.Context(), wants("asks"))
+	must(t, err)
+	gateway := n.state.gateway().String() + ":53"
+	must(t, kernel.In(s.host, func() error {
+		server, err := net.ListenPacket("udp4", gateway)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { server.Close() })
+		go func() {
+			buf := make([]byte, 64)
+			for {
+				n, from, err := server.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = server.WriteTo(buf[:n], from)
+			}
+		}()
+		return nil
+	}))
+	instance := open(t, as["asks"].NetNS)
+	must(t, kernel.In(instance, func() error {
+		for k := range 2 * leastFlows {
+			if err := ask(gateway); err != nil {
+				return fmt.Errorf("question %d: %w", k, err)
+			}
+		}
+		return nil
+	}))
+	if got := begun(t, s.host, net.IP(as["asks"].Addresses[0].Addr().AsSlice())); got != 0 {
+		t.Errorf("got %d connections that the kernel keeps for questions, want none", got)
+	}
+}
+
+// ask sends a question from a port of its own and waits for the answer.
+func ask(server string) error {
+	c, err := net.Dial("udp4", server)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte("who?")); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 64))
+	return err
+}
+
 // TestConnectionsThatEndMakeRoom opens as many connections one after the other as an instance may not have at once.
 func TestConnectionsThatEndMakeRoom(t *testing.T) {
 	s := newSite(t)

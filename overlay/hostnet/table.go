@@ -52,12 +52,18 @@ func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 	pre := chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
 	out := chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
 	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	answers := chain("raw-output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityRaw)
 	rule := w.rule
 	bridge, loopback := n.opts.bridge(), netip.MustParsePrefix("127.0.0.0/8")
 	masquerade := []expr.Any{&expr.Masq{}}
 	// Nobody but the host itself: neither instances, because of route_localnet, nor neighbours, whose packets a port of 127.0.0.1 would
 	// translate before the kernel sees where they were going.
 	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpNeq, "lo"), ipIn(daddr, loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	// The kernel takes a question for a name for a connection of half a minute: an instance that asks for a few hundred a second would use
+	// up its share of them, and get no answer. Nothing is translated here, and the answers are let through as they are.
+	gateway := netip.PrefixFrom(n.state.gateway(), 32)
+	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, bridge), ipIn(daddr, gateway), protocol(unix.IPPROTO_UDP), toPort(53), untracked())
+	rule(answers, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), ipIn(saddr, gateway), protocol(unix.IPPROTO_UDP), fromPort(53), untracked())
 	for _, subnet := range n.subnets() {
 		rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, bridge), masquerade)
 	}
@@ -160,6 +166,9 @@ func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	copy(data, name)
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
+
+// untracked has the kernel keep no connection for a packet.
+func untracked() []expr.Any { return []expr.Any{&expr.Notrack{}} }
 
 // translated matches connections whose destination was changed.
 func translated() []expr.Any {
