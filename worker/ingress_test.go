@@ -30,8 +30,9 @@ import (
 
 // fakeNet gives every attachment an address of the overlay.
 type fakeNet struct {
-	last hostnet.Config
-	err  error // of Set, which then gives none
+	refused []string
+	last    hostnet.Config
+	err     error // of Set, which then gives none
 }
 
 func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]wire.Attachment, error) {
@@ -45,8 +46,17 @@ func (n *fakeNet) Set(_ context.Context, c hostnet.Config) (map[string]wire.Atta
 	return out, nil
 }
 func (*fakeNet) Stats() (map[string]hostnet.Stats, error) { return nil, nil }
+func (n *fakeNet) Refused() ([]string, error)             { return n.refused, nil }
 func (*fakeNet) Gateway() netip.Addr                      { return netip.Addr{} }
 func (*fakeNet) Networks() []netip.Prefix                 { return nil }
+
+func TestRefusedConnectionsAreLogged(t *testing.T) {
+	var out strings.Builder
+	newAttachments(&fakeNet{refused: []string{"web-1"}}).tellRefused(slog.New(slog.NewTextHandler(&out, nil)))
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "instance=web-1") {
+		t.Errorf("got the log %q, want one line that names web-1", got)
+	}
+}
 
 func freePort(t *testing.T) int {
 	t.Helper()

@@ -186,9 +186,13 @@ func (m *meter) measure(ctx context.Context, l *loop.Loop) {
 	defer tick.Stop()
 	defer m.usage.files.close()
 	refused := ""
-	pruned := time.Now()
+	pruned, asked := time.Now(), time.Now()
 	for {
 		l.Post(m.usageNow(ctx, l))
+		if now := time.Now(); now.Sub(asked) > time.Minute {
+			asked = now
+			m.net.tellRefused(m.opt.Log)
+		}
 		if now := time.Now(); now.Sub(pruned) > pruneEvery || refused != "" && now.Sub(pruned) > time.Minute {
 			pruned = now
 			m.prune(ctx, now)

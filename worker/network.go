@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -390,4 +391,19 @@ func (n *attachments) stats() map[string]hostnet.Stats {
 		n.counted = counted
 	}
 	return n.counted
+}
+
+// tellRefused logs the instances that have as many connections as they may, so that others were refused: their requests hang, and
+// nothing else says why.
+func (n *attachments) tellRefused(log *slog.Logger) {
+	if n.network == nil {
+		return
+	}
+	refused, err := n.network.Refused()
+	if err != nil {
+		log.Debug("look for refused connections", "err", err)
+	}
+	for _, id := range refused {
+		log.Warn("new connections of an instance are dropped: it has as many as one instance may have", "instance", id)
+	}
 }

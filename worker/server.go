@@ -38,8 +38,9 @@ import (
 type Network interface {
 	Set(ctx context.Context, c hostnet.Config) (map[string]wire.Attachment, error)
 	Stats() (map[string]hostnet.Stats, error)
-	Gateway() netip.Addr      // at which instances reach this host; there after the first Set
-	Networks() []netip.Prefix // of the host itself
+	Refused() ([]string, error) // attachments of which connections were refused lately, as they have as many as they may
+	Gateway() netip.Addr        // at which instances reach this host; there after the first Set
+	Networks() []netip.Prefix   // of the host itself
 }
 
 // Voter is the worker's vote in who leads its site. *succession.Voter is one.

@@ -3,11 +3,15 @@
 package hostnet
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -61,7 +65,7 @@ func (n *Network) shareFlows(instances int) error {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	table := n.sharesTable()
-	name := fmt.Sprintf("begin-%d", share)
+	name := fmt.Sprintf("share-%d", share)
 	chains, err := nft.ListChainsOfTableFamily(table.Family)
 	if err != nil {
 		return fmt.Errorf("nftables: list chains: %w", err)
@@ -84,7 +88,9 @@ func (n *Network) shareFlows(instances int) error {
 		key          nftables.SetDatatype
 	}{{unix.NFPROTO_IPV4, saddr, 4, nftables.TypeIPAddr}, {unix.NFPROTO_IPV6, 8, 16, nftables.TypeIP6Addr}} {
 		set := &nftables.Set{Table: table, Name: fmt.Sprintf("flows%d", f.size), KeyType: f.key, Dynamic: true, Size: maxSources}
-		if err := nft.AddSet(set, nil); err != nil {
+		over := &nftables.Set{Table: table, Name: fmt.Sprintf("refused%d", f.size), KeyType: f.key, Dynamic: true, Size: maxSources,
+			HasTimeout: true, Timeout: refusedFor}
+		if err := errors.Join(nft.AddSet(set, nil), nft.AddSet(over, nil)); err != nil {
 			return err
 		}
 		nft.AddRule(&nftables.Rule{Table: table, Chain: begin, Exprs: append(ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.opts.bridge()),
@@ -97,6 +103,7 @@ func (n *Network) shareFlows(instances int) error {
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.offset, Len: f.size},
 			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_ADD),
 				Exprs: []expr.Any{&expr.Connlimit{Count: uint32(share), Flags: expr.NFT_CONNLIMIT_F_INV}}},
+			&expr.Dynset{SrcRegKey: 1, SetName: over.Name, SetID: over.ID, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE)},
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		)})
 	}
@@ -111,6 +118,48 @@ func (n *Network) shareFlows(instances int) error {
 	}
 	n.share = share
 	return nil
+}
+
+// refusedFor is how long it is known that connections of an address were refused.
+const refusedFor = 2 * time.Minute
+
+// Refused lists the attachments that have begun as many connections as they may, so that others of theirs were refused in the last two
+// minutes: packets were dropped, and nobody was told.
+func (n *Network) Refused() ([]string, error) {
+	if err := n.lock(context.Background()); err != nil {
+		return nil, err
+	}
+	defer func() { <-n.busy }()
+	if n.share == 0 {
+		return nil, nil
+	}
+	nft, err := n.nftables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	refused := map[netip.Addr]bool{}
+	for _, name := range []string{"refused4", "refused16"} {
+		list, err := nft.GetSetElements(&nftables.Set{Table: n.sharesTable(), Name: name})
+		if errors.Is(err, unix.ENOENT) { // the kernel cannot count
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("nftables set %s: %w", name, err)
+		}
+		for _, e := range list {
+			if a, ok := netip.AddrFromSlice(e.Key); ok {
+				refused[a] = true
+			}
+		}
+	}
+	var out []string
+	for id := range n.state.Addrs {
+		if slices.ContainsFunc(n.addresses(id), func(p netip.Prefix) bool { return refused[p.Addr()] }) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 func (n *Network) sharesTable() *nftables.Table {

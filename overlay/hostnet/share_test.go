@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,6 +71,9 @@ func TestOneInstanceLeavesConnections(t *testing.T) {
 	flood()
 	if got := begun(t, s.host, from); got != leastFlows {
 		t.Errorf("%d connections of one instance, and its share is %d", got, leastFlows)
+	}
+	if refused, err := n.Refused(); err != nil || !slices.Equal(refused, []string{"hostile"}) {
+		t.Errorf("connections were refused of %v, %v, want of the hostile one alone", refused, err)
 	}
 	if _, err := dial(honest, "tcp4", remoteIP+":9000"); err != nil {
 		t.Errorf("another instance: %v", err)
