@@ -30,7 +30,8 @@ func (r userRegistry) lock() (unlock func(), err error) {
 	}
 	path := filepath.Join(string(r), "lock")
 	for {
-		if err := os.MkdirAll(string(r), 0o700); err != nil {
+		// The directories of workers are beside it, and users of theirs enter them.
+		if err := errors.Join(os.MkdirAll(filepath.Dir(string(r)), 0o711), os.MkdirAll(string(r), 0o700)); err != nil {
 			return nil, err
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

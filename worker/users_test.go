@@ -126,6 +126,9 @@ func TestUserRangesOfTwoWorkers(t *testing.T) {
 			seen[m.First] = true
 		}
 	}
+	if info, err := os.Stat(filepath.Dir(all)); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("got a directory with %v, %v beside which directories of workers are, want one that users of theirs can enter", info.Mode(), err)
+	}
 	if m, err := two.take("c"); err == nil {
 		t.Errorf("a fifth of four: %+v", m)
 	}

@@ -74,3 +74,18 @@ func TestPlacesDamaged(t *testing.T) {
 		}
 	}
 }
+
+func TestOpenToUsers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run", "skerry")
+	for _, mode := range []os.FileMode{0o711, 0o700, 0o755} {
+		if err := openToUsers(dir); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm()&0o111 != 0o111 || info.Mode().Perm()&0o022 != 0 {
+			t.Errorf("got %v, %v, want a directory that all may enter", info.Mode(), err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -270,9 +270,25 @@ func (c *WorkerConfig) fillMachine() {
 	}
 }
 
+// openToUsers makes a directory, if need be, and has it that users of containers' own namespaces can enter it, whoever made it first:
+// without that root in a container is root outside.
+func openToUsers(dir string) error {
+	err := os.MkdirAll(dir, 0o711)
+	info, e := os.Stat(dir)
+	if err = errors.Join(err, e); err == nil && info.Mode().Perm()&0o111 != 0o111 {
+		err = os.Chmod(dir, info.Mode().Perm()|0o111)
+	}
+	return err
+}
+
 // drivers makes every driver of this build.
 func (c *WorkerConfig) drivers() ([]runtime.Driver, error) {
 	mounts := ""
+	if filepath.Dir(c.RunDir) == runDir {
+		if err := openToUsers(runDir); err != nil {
+			return nil, err
+		}
+	}
 	if c.RunDir != "" {
 		mounts = filepath.Join(c.RunDir, spec.RuntimeOCI)
 	}
