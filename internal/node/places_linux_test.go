@@ -1,10 +1,13 @@
 package node
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/testenv"
 )
@@ -87,5 +90,17 @@ func TestOpenToUsers(t *testing.T) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestUmask: a worker that a shell with umask 077 started makes directories that users of containers can enter.
+func TestUmask(t *testing.T) {
+	before := unix.Umask(0o077)
+	defer unix.Umask(before)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, _ = OpenWorker(ended, WorkerConfig{Common: Common{Dir: t.TempDir()}, Join: Join{Name: "w1"}, RunDir: filepath.Join(t.TempDir(), "run")})
+	if got := unix.Umask(0o022); got != 0o022 {
+		t.Errorf("got umask %03o after the worker was opened, want 022", got)
 	}
 }

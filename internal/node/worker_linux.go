@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"golang.org/x/sys/unix"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact"
 	"skerry.dev/skerry/auth"
@@ -130,6 +132,7 @@ func OpenWorker(ctx context.Context, c WorkerConfig) (w *Worker, err error) {
 	if err := skerry.CheckName(c.Join.Name); err != nil {
 		return nil, err
 	}
+	ordinaryUmask()
 	c.fillMachine()
 	w = &Worker{dir: c.Dir, runDir: c.RunDir}
 	defer func() {
@@ -270,6 +273,10 @@ func (c *WorkerConfig) fillMachine() {
 	}
 }
 
+// ordinaryUmask has directories and files of instances be as open as they are meant to be, whatever the shell that started the worker masks:
+// users of containers could not enter those of theirs. What is the worker's alone is made for root alone in any case.
+func ordinaryUmask() { unix.Umask(0o022) }
+
 // openToUsers makes a directory, if need be, and has it that users of containers' own namespaces can enter it, whoever made it first:
 // without that root in a container is root outside.
 func openToUsers(dir string) error {
@@ -388,6 +395,7 @@ func CheckMachine(ctx context.Context, c WorkerConfig) (out []wire.RuntimeReport
 	if err := c.Fill(); err != nil {
 		return nil, err
 	}
+	ordinaryUmask()
 	c.fillMachine()
 	// Users of user namespaces must be able to enter, which they cannot in most directories for data.
 	c.RunDir = filepath.Join(runDir, fmt.Sprint("check-", os.Getpid()))
