@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -57,6 +58,7 @@ func hierarchies() ([]hierarchy, error) {
 	if err != nil {
 		return nil, err
 	}
+	second, mounted := optionsOfSecond(string(mounts))
 	var list []hierarchy
 	for line := range strings.Lines(string(groups)) {
 		f := strings.SplitN(line, ":", 3)
@@ -65,13 +67,25 @@ func hierarchies() ([]hierarchy, error) {
 		}
 	}
 	if len(list) == 0 {
-		return []hierarchy{{"cgroup2", "", ""}}, nil
+		return []hierarchy{{"cgroup2", second, ""}}, nil
 	}
 	list = append(list, hierarchy{"cgroup", "none,name=systemd", "systemd"})
-	if strings.Contains(string(mounts), " - cgroup2 ") {
-		list = append(list, hierarchy{"cgroup2", "", "unified"})
+	if mounted {
+		list = append(list, hierarchy{"cgroup2", second, "unified"})
 	}
 	return list, nil
+}
+
+// optionsOfSecond are those with which version 2 is mounted, if it is. One who mounts it without them takes them from the whole host.
+func optionsOfSecond(mountinfo string) (options string, mounted bool) {
+	for line := range strings.Lines(mountinfo) {
+		if _, right, ok := strings.Cut(line, " - cgroup2 "); ok {
+			f := strings.Fields(right)
+			list := slices.DeleteFunc(strings.Split(f[len(f)-1], ","), func(o string) bool { return o == "rw" || o == "ro" })
+			return strings.Join(list, ","), true
+		}
+	}
+	return "", false
 }
 
 // supervise runs the container until its input or its systemd ends, starts it again where it reboots, and removes its groups. It has a
@@ -395,4 +409,14 @@ func mountGroups(at string, list []hierarchy) error {
 		}
 	}
 	return nil
+}
+
+func TestOptionsOfVersionTwo(t *testing.T) {
+	const line = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+	if got, ok := optionsOfSecond(line); got != "nsdelegate,memory_recursiveprot" || !ok {
+		t.Errorf("options of cgroup2 are %q, %t, want nsdelegate,memory_recursiveprot", got, ok)
+	}
+	if got, ok := optionsOfSecond("30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"); got != "" || ok {
+		t.Errorf("options of a cgroup2 that is not mounted are %q, %t, want none", got, ok)
+	}
 }
