@@ -22,13 +22,14 @@ import (
 // patience is how long a command in the guest may take; an emulated processor on a busy host is slow.
 const patience = 5 * time.Minute
 
-// machine is a running guest, which has no network but what the emulator answers itself, unless its hardware says so.
+// machine is a running guest, which has no network but what the emulator answers itself, unless its hardware says so, or a container.
 type machine struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	answers chan string
-	console string
-	dead    error // why nothing more can be asked
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	answers   chan string
+	console   string
+	contained bool
+	dead      error // why nothing more can be asked
 }
 
 // hardware is what the emulator makes.
@@ -127,6 +128,14 @@ func (m *machine) listen(out io.Reader) {
 			m.answers <- answer
 		}
 	}
+}
+
+// mountPayload is the beginning of a script that has /payload mounted, as it always is in a container.
+func (m *machine) mountPayload() string {
+	if m.contained {
+		return ""
+	}
+	return "mkdir -p /payload && mount -o ro /dev/nvme1n1 /payload && "
 }
 
 func (m *machine) next(ctx context.Context) (string, error) {
@@ -244,10 +253,14 @@ func (m *machine) must(t *testing.T, script string) string {
 }
 
 // await runs a script until it succeeds, in the guest, and gives its output. To ask takes an emulated processor a second or two, which
-// what is waited for does not get: asked every two seconds, a starting agent had two thirds of it.
+// what is waited for does not get: asked every two seconds, a starting agent had two thirds of it. In a container it takes milliseconds.
 func (m *machine) await(t *testing.T, script string) string {
 	t.Helper()
-	return m.must(t, "for i in $(seq 40); do out=$("+script+") && { echo \"$out\"; exit; }; sleep 4; done; echo \"$out\"; exit 1")
+	pause, rounds := 4.0, 40
+	if m.contained {
+		pause, rounds = 0.2, 800
+	}
+	return m.must(t, fmt.Sprintf("for i in $(seq %d); do out=$(%s) && { echo \"$out\"; exit; }; sleep %g; done; echo \"$out\"; exit 1", rounds, script, pause))
 }
 
 // crash is a script that kills a unit, or its main process alone by the flag, and waits until the manager has started it again.

@@ -22,7 +22,7 @@ var speed = flag.Bool("speed", false, "have TestWireGuard compare the speed of b
 // TestWireGuard runs two workers in one guest, each in a network namespace of its own and with a cable to the cluster, whose
 // kernel has WireGuard: what their instances say to each other goes by it, and by the datapath when it does not get through.
 func TestWireGuard(t *testing.T) {
-	testenv.Long(t, "TestSystemd/units, overlay/wireguard and its worlds in overlay/tunnel")
+	testenv.Long(t, "overlay/wireguard and its worlds in overlay/tunnel")
 	dir := t.TempDir()
 	installed(t, dir)
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "talk"), "./e2e/guest/talk")

@@ -33,7 +33,9 @@ type Tree struct {
 	// others are further hierarchies in which runtimes make groups: systemd's own, hugetlb, an empty version 2.
 	others []string
 	// systemd is its own version 1 hierarchy, which tells services apart and limits nothing.
-	systemd  string
+	systemd string
+	// hybrid is an empty version 2, by which systemd tells services apart where it has it; "" if this process has no group in it.
+	hybrid   string
 	kept     atomic.Int32 // descriptors, of meters
 	mostKept int32
 }
@@ -45,6 +47,9 @@ func Open() (*Tree, error) {
 		return nil, err
 	}
 	t := parseMounts(string(data))
+	if own, err := os.ReadFile("/proc/self/cgroup"); err != nil || strings.Contains("\n"+string(own), "\n0::/\n") {
+		t.hybrid = "" // nobody puts processes there
+	}
 	t.mostKept = mostKept()
 	if len(t.mounts) == 0 {
 		return nil, runtime.NoCgroups()
@@ -87,7 +92,7 @@ func parseMounts(mountinfo string) *Tree {
 	case v2 != "" && len(t.mounts) == 0:
 		t.unified, t.mounts[""], t.others = true, v2, nil
 	case v2 != "":
-		t.others = append(t.others, v2)
+		t.others, t.hybrid = append(t.others, v2), v2
 	}
 	return t
 }

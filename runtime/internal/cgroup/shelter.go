@@ -16,12 +16,14 @@ import (
 // Shelter moves a process out of the service that its parent belongs to, so that the service manager takes it for none of
 // the service's. The group is made when needed. Without a service manager's hierarchy it does nothing.
 func (g Group) Shelter(pid int) error {
-	dir, err := g.shelter()
-	if err != nil || dir == "" {
+	dirs, err := g.shelter()
+	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
-		return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+	for _, dir := range dirs {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+			return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+		}
 	}
 	return nil
 }
@@ -30,19 +32,22 @@ func (g Group) Shelter(pid int) error {
 // it waits for a grace period, 10 ms and more, in which no other group is made or joined; one that is made in the group needs none. The
 // program's streams are files. On version 2 before Linux 5.7, and where clone3 is not allowed, it is moved when it has started.
 func (g Group) Start(cmd *exec.Cmd) error {
-	dir, err := g.shelter()
+	dirs, err := g.shelter()
 	switch {
 	case err != nil:
 		return err
-	case dir == "":
+	case len(dirs) == 0:
 		return cmd.Start()
 	case g.t.unified:
-		return g.startV2(cmd, dir)
+		return g.startV2(cmd, dirs[0])
 	}
 	// A thread may move itself without that wait, and what it forks is where it is. This one ends with the function.
 	return thread.Do(func() error {
-		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dirs[0], "tasks"), []byte("0"), 0o644); err != nil {
 			return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+		}
+		if len(dirs) > 1 { // version 2 has no threads apart from their process
+			return g.startV2(cmd, dirs[1])
 		}
 		return cmd.Start()
 	})
@@ -76,22 +81,25 @@ func (g Group) startV2(cmd *exec.Cmd, dir string) error {
 	return nil
 }
 
-// shelter makes the group where a service manager looks, and returns its directory; empty: there is no such place.
-func (g Group) shelter() (string, error) {
+// shelter makes the group where a service manager looks, and returns its directories; none: there is no such place. With version 1 the
+// first is of that.
+func (g Group) shelter() (dirs []string, err error) {
 	if err := g.outsideSlice(); err != nil {
-		return "", err
+		return nil, err
 	}
-	dir := ""
 	switch {
 	case g.t.unified:
-		dir = g.dir("")
+		dirs = []string{g.dir("")}
 	case g.t.systemd != "":
-		dir = filepath.Join(g.t.systemd, g.path)
-	default:
-		return "", nil
+		dirs = []string{filepath.Join(g.t.systemd, g.path)}
+		if g.t.hybrid != "" {
+			dirs = append(dirs, filepath.Join(g.t.hybrid, g.path))
+		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cgroup %s: %w", g.Path(), err)
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("cgroup %s: %w", g.Path(), err)
+		}
 	}
-	return dir, nil
+	return dirs, nil
 }

@@ -60,10 +60,17 @@ func TestStart(t *testing.T) {
 				}
 			}()
 			before := groupsOfThreads(t)
+			want := 1
+			if tree.hybrid != "" {
+				want = 2 // both are looked at, by one systemd or another
+			}
 			for range 3 {
-				if out, err := show(t, g.Start); err != nil || !strings.Contains(out, ":"+g.Path()+"\n") {
-					t.Errorf("a program to start in %s was, by %v, in\n%s", g.Path(), err, out)
+				if out, err := show(t, g.Start); err != nil || strings.Count(out, ":"+g.Path()+"\n") != want {
+					t.Errorf("a program to start in %s, of %d hierarchies, was, by %v, in\n%s", g.Path(), want, err, out)
 				}
+			}
+			if out, err := show(t, func(cmd *exec.Cmd) error { return moved(g, cmd) }); err != nil || strings.Count(out, ":"+g.Path()+"\n") != want {
+				t.Errorf("a program moved to %s, of %d hierarchies, was, by %v, in\n%s", g.Path(), want, err, out)
 			}
 			if err := g.Start(exec.Command("/nonexistent")); err == nil {
 				t.Error("it started what is not there")
@@ -80,6 +87,22 @@ func TestStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// moved starts a program that waits until it is in a group.
+func moved(g Group, cmd *exec.Cmd) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	defer w.Close()
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cat; cat /proc/self/cgroup"}
+	cmd.Stdin = r
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return g.Shelter(cmd.Process.Pid)
 }
 
 // TestStartWithoutClone3 has a kernel, as there are older ones, that makes no process in a group.
