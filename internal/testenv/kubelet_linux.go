@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,16 +28,14 @@ import (
 	"testing"
 	"time"
 
-	"crypto/sha256"
-
 	"github.com/vishvananda/netlink"
 )
 
 // KubernetesHost is where an API server with real kubelets listens, and what else their nodes are to reach.
 const KubernetesHost = "10.78.0.1"
 
-// KubernetesNode is a node with a real kubelet and containerd, in namespaces of its own: of mounts, so that it has /run, /var/lib and /var/log
-// for itself, of cgroups, of processes, so that all of them end with it, and of a network, with a cable to that of the test. Its pods have
+// KubernetesNode is a node with a real kubelet and containerd, in namespaces of its own: of mounts, so that it has /run, /var/lib and
+// /var/log for itself, of cgroups, of processes, so that all of them end with it, and of a network, with a cable to that of the test. Its pods have
 // addresses of their own (10.79.N.0/24), and host ports by the CNI plugin portmap.
 type KubernetesNode struct {
 	Name, Address string
@@ -106,7 +106,8 @@ func (a *authority) write(name string, data []byte) {
 // needNodes skips where a node cannot be had.
 func needNodes(t testing.TB) {
 	t.Helper()
-	for _, program := range []string{"containerd", "ctr", "runc", "iptables", "busybox", "unshare", "/usr/lib/cni/bridge", "/usr/lib/cni/portmap"} {
+	for _, program := range []string{"containerd", "ctr", "runc", "iptables", "busybox", "unshare", "/usr/lib/cni/bridge",
+		"/usr/lib/cni/portmap"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(&Unsupported{What: "a node of Kubernetes", Why: "there is no " + program +
 				"; apt-get install containerd runc containernetworking-plugins iptables busybox-static"})
@@ -184,7 +185,8 @@ func (n *KubernetesNode) configure(registry string, number int) {
 	n.write("containerd.toml", strings.ReplaceAll(`version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs"]
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.aufs"]
 [grpc]
 address = "/run/containerd/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -196,7 +198,8 @@ conf_dir = "DIR/cni"
 [plugins."io.containerd.grpc.v1.cri".registry]
 config_path = "DIR/registries"
 `, "DIR", n.dir))
-	n.write("registries/"+registry+"/hosts.toml", fmt.Sprintf("server = \"https://%[1]s\"\n[host.\"https://%[1]s\"]\nskip_verify = true\n", registry))
+	n.write("registries/"+registry+"/hosts.toml", fmt.Sprintf("server = %[1]q\n[host.%[1]q]\nskip_verify = true\n",
+		"https://"+registry))
 	n.write("cni/10-test.conflist", fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "test", "plugins": [
 {"type": "bridge", "bridge": "pods", "isGateway": true, "ipMasq": false, "hairpinMode": true,
  "ipam": {"type": "host-local", "dataDir": "/run/cni", "ranges": [[{"subnet": "10.79.%d.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
@@ -243,7 +246,7 @@ func (n *KubernetesNode) pauseImage() {
 	}
 	layer := archive([]string{"busybox"}, busybox)
 	sum := sha256.Sum256(layer)
-	config, _ := json.Marshal(map[string]any{"architecture": "amd64", "os": "linux",
+	config, _ := json.Marshal(map[string]any{"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{"Entrypoint": []string{"/busybox", "sleep", holdTime}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}}})
 	manifest, _ := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": []string{"skerry.test/pause:1"},
@@ -354,7 +357,9 @@ func (n *KubernetesNode) ready() bool {
 	}
 	data, _ := json.Marshal(n.k.Do("GET", "/api/v1/nodes/"+n.Name, nil))
 	_ = json.Unmarshal(data, &node)
-	return slices.ContainsFunc(node.Status.Conditions, func(c struct{ Type, Status string }) bool { return c.Type == "Ready" && c.Status == "True" })
+	return slices.ContainsFunc(node.Status.Conditions, func(c struct{ Type, Status string }) bool {
+		return c.Type == "Ready" && c.Status == "True"
+	})
 }
 
 // Stop kills the kubelet, and marks the node as Kubernetes' controller does after a while.

@@ -511,7 +511,8 @@ func (b brittle) Close() error {
 	return nil
 }
 
-// A worker that panics, on its records or in the middle of its work, is begun again, with its store closed in between; others do not notice.
+// A worker that panics, on its records or in the middle of its work, is begun again, with its store closed in between; others do not
+// notice.
 func TestWorkerThatPanicsIsTriedAgain(t *testing.T) {
 	for _, empty := range []bool{false, true} {
 		worker := alone(t, podstest.NewServer(t).URL)

@@ -19,7 +19,8 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// ServeHTTP answers what the cluster asks about an instance: its logs, commands in it, and a way to its ports. What else a worker answers is refused.
+// ServeHTTP answers what the cluster asks about an instance: its logs, commands in it, and a way to its ports. What else a worker answers
+// is refused.
 func (w *Worker) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")

@@ -21,7 +21,8 @@ func TestSecretsOfNobodyAreRemoved(t *testing.T) {
 		t.Helper()
 		assigned := assignment(t, `{"name":"web","image":"x"}`)
 		assigned.ID = skerry.InstanceID(id)
-		made := &secretObject{APIVersion: "v1", Kind: "Secret", Metadata: worker.fleet.opt.Style.metadata(filesName(assigned.ID, on), on, assigned)}
+		made := &secretObject{APIVersion: "v1", Kind: "Secret"}
+		made.Metadata = worker.fleet.opt.Style.metadata(filesName(assigned.ID, on), on, assigned)
 		if change != nil {
 			change(made)
 		}
