@@ -337,7 +337,8 @@ func (n *kubernetesTest) refused() {
 const pair = `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":"pair"},"spec":{"services":[
 {"name":"back","image":"test/kit:1","command":["/kit","serve",":20555","/served"],"ports":[{"port":20555,"hostPort":20555}],
 "config":[{"path":"/served/page","content":"a page"}],"secrets":[{"name":"word","path":"/served/secret"}],
-"probes":{"readiness":{"http":{"path":"/page","port":20555},"interval":"1s"}},"placement":{"labels":{"kubernetes.io/hostname":"n1"}},"resources":{"cpu":0.1,"memory":"32Mi"}},
+"probes":{"readiness":{"http":{"path":"/page","port":20555},"interval":"1s"}},
+"placement":{"labels":{"kubernetes.io/hostname":"n1"}},"resources":{"cpu":0.1,"memory":"32Mi"}},
 {"name":"front","image":"test/kit:1","command":["/kit","call","back","/secret/word"],"links":[{"service":"back"}],
 "placement":{"labels":{"kubernetes.io/hostname":"node.two"}},"resources":{"cpu":0.1,"memory":"32Mi"}}]}}`
 

@@ -77,11 +77,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	case args[0] == "call" && len(args) == 3:
 		for ; ; time.Sleep(time.Second) {
-			text, err := call(os.Getenv("SKERRY_ENDPOINTS"), args[1], args[2])
-			if err != nil {
-				text = "call: " + err.Error()
-			}
-			fmt.Fprintln(out, strings.TrimSpace(text))
+			fmt.Fprintln(out, answer(os.Getenv("SKERRY_ENDPOINTS"), args[1], args[2]))
 		}
 	case args[0] == "get" && len(args) >= 2 && len(args) <= 4:
 		n, limit := 1, 10*time.Second
@@ -125,6 +121,15 @@ func period(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a time such as 20ms", text)
 	}
 	return d, nil
+}
+
+// answer is what call gets, or why it gets nothing.
+func answer(file, service, path string) string {
+	text, err := call(file, service, path)
+	if err != nil {
+		text = "call: " + err.Error()
+	}
+	return strings.TrimSpace(text)
 }
 
 // call gets a page of the first endpoint that a file has of a service.

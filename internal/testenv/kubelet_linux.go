@@ -35,8 +35,8 @@ import (
 const KubernetesHost = "10.78.0.1"
 
 // KubernetesNode is a node with a real kubelet and containerd, in namespaces of its own: of mounts, so that it has /run, /var/lib and
-// /var/log for itself, of cgroups, of processes, so that all of them end with it, and of a network, with a cable to that of the test. Its pods have
-// addresses of their own (10.79.N.0/24), and host ports by the CNI plugin portmap.
+// /var/log for itself, of cgroups, of processes, so that all of them end with it, and of a network, with a cable to that of the test. Its
+// pods have addresses of their own (10.79.N.0/24), and host ports by the CNI plugin portmap.
 type KubernetesNode struct {
 	Name, Address string
 

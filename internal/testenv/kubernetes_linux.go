@@ -74,11 +74,7 @@ func NewKubernetes(t testing.TB, root string, kubelets bool) *Kubernetes {
 		"--service-account-signing-key-file", accounts, "--service-cluster-ip-range", "10.96.0.0/24",
 		"--kubelet-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none"}
 	if kubelets {
-		made.authority = newAuthority(t, t.TempDir())
-		made.authority.issue("client", made.authority, &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver",
-			Organization: []string{"system:masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-		args = append(args, "--kubelet-certificate-authority", made.authority.path("ca.crt"), "--kubelet-client-certificate",
-			made.authority.path("client.crt"), "--kubelet-client-key", made.authority.path("client.key"), "--allow-privileged")
+		args = append(args, made.trust()...)
 	}
 	serve(t, addr, filepath.Join(programs, "kube-apiserver"), nil, args...)
 	made.Client = &http.Client{Transport: bearer{made.Admin, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
@@ -92,6 +88,15 @@ func NewKubernetes(t testing.TB, root string, kubelets bool) *Kubernetes {
 		"--authentication-kubeconfig", config, "--authorization-kubeconfig", config, "--bind-address", "127.0.0.1", "--secure-port",
 		scheduler[len("127.0.0.1:"):], "--cert-dir", dir)
 	return made
+}
+
+// trust makes who signs the certificates of kubelets and of their caller, and gives the API server's flags for that.
+func (k *Kubernetes) trust() []string {
+	k.authority = newAuthority(k.t, k.t.TempDir())
+	k.authority.issue("client", k.authority, &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver",
+		Organization: []string{"system:masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return []string{"--kubelet-certificate-authority", k.authority.path("ca.crt"), "--kubelet-client-certificate",
+		k.authority.path("client.crt"), "--kubelet-client-key", k.authority.path("client.key"), "--allow-privileged"}
 }
 
 // kubeconfig leads an admin to the API server.

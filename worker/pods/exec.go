@@ -43,10 +43,10 @@ func upgrader(config *rest.Config) (func(ctx context.Context, url string) (*webs
 		return nil, err
 	}
 	return func(ctx context.Context, url string) (*websocket.Conn, error) {
-		d := websocket.Dialer{TLSClientConfig: tls, Proxy: http.ProxyFromEnvironment, HandshakeTimeout: requestTime,
+		dialer := websocket.Dialer{TLSClientConfig: tls, Proxy: http.ProxyFromEnvironment, HandshakeTimeout: requestTime,
 			Subprotocols: []string{execProtocol}}
 		if config.Proxy != nil {
-			d.Proxy = config.Proxy
+			dialer.Proxy = config.Proxy
 		}
 		var conn *websocket.Conn
 		// What adds tokens wraps what sends a request.
@@ -55,7 +55,7 @@ func upgrader(config *rest.Config) (func(ctx context.Context, url string) (*webs
 			target.Scheme = "ws" + strings.TrimPrefix(target.Scheme, "http")
 			var res *http.Response
 			var err error
-			if conn, res, err = d.DialContext(ctx, target.String(), r.Header); errors.Is(err, websocket.ErrBadHandshake) {
+			if conn, res, err = dialer.DialContext(ctx, target.String(), r.Header); errors.Is(err, websocket.ErrBadHandshake) {
 				return res, nil
 			}
 			return res, err
