@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +32,8 @@ const usage = `usage:
   kit get URL [N [LIMIT]]   get a page N times, each by a connection of its own, and count the answers (default limit 10s)
   kit load URL PERIOD [LIMIT]   get a page again and again, and tell every second how many tries there were and how many failed (default limit 10s)
   kit lookup NAME        look up the addresses of a name
-  kit endpoints          show where the services are that this one is linked to`
+  kit endpoints          show where the services are that this one is linked to
+  kit call SERVICE PATH  get a page of a service that this one is linked to, every second, and show it`
 
 func run(args []string, out io.Writer) error {
 	bad := errors.New(usage)
@@ -74,6 +76,10 @@ func run(args []string, out io.Writer) error {
 			_, err = out.Write(b)
 		}
 		return err
+	case args[0] == "call" && len(args) == 3:
+		for ; ; time.Sleep(time.Second) {
+			fmt.Fprintln(out, answer(os.Getenv("SKERRY_ENDPOINTS"), args[1], args[2]))
+		}
 	case args[0] == "get" && len(args) >= 2 && len(args) <= 4:
 		n, limit := 1, 10*time.Second
 		if len(args) > 2 {
@@ -116,6 +122,31 @@ func period(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a time such as 20ms", text)
 	}
 	return d, nil
+}
+
+// answer is what call gets, or why it gets nothing.
+func answer(file, service, path string) string {
+	text, err := call(file, service, path)
+	if err != nil {
+		text = "call: " + err.Error()
+	}
+	return strings.TrimSpace(text)
+}
+
+// call gets a page of the first endpoint that a file has of a service.
+func call(file, service, path string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var all map[string][]struct{ Address string }
+	if err := json.Unmarshal(data, &all); err != nil {
+		return "", err
+	}
+	if len(all[service]) == 0 {
+		return "", fmt.Errorf("%s has no endpoint yet", service)
+	}
+	return page("http://"+all[service][0].Address+path, 10*time.Second)
 }
 
 // get asks for a page n times, and counts the different answers. A request fails that takes longer than limit.

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 )
@@ -30,7 +31,7 @@ const keyProbe = "meta/probe"
 // stored, answers readers, refuses writers, and lives again as soon as the store takes a write. That is the same path as
 // a crash, so there is no second way in which state could come about. A life also ends when a message makes the core panic: that
 // message is refused, in the lives that follow too (loop.Refusals), and the next life begins at once. A core that panics while it is built,
-// or when a time has come, ends the process: what is stored is the reason, and another life would meet it again.
+// or when a time has come, ends the process, or Run (Contain): what is stored is the reason, and another life would meet it again.
 type Role struct {
 	Store store.Store
 	Log   *slog.Logger
@@ -39,6 +40,9 @@ type Role struct {
 	Host loop.Host
 	// Serve does what a life needs beside the loop (links), until ctx ends.
 	Serve func(ctx context.Context, l *loop.Loop) error
+	// Contain makes an error of Run of a panic that no message is to blame for, for a process with several roles. Whoever runs it may then
+	// begin anew, from what is stored.
+	Contain bool
 
 	refusals *loop.Refusals
 	cur      atomic.Pointer[life]
@@ -192,10 +196,10 @@ func (r *Role) live(ctx context.Context) error {
 	defer cancel()
 	r.begin(&life{loop: l, core: core})
 	loopDone := make(chan error, 1)
-	go func() { loopDone <- l.Run(ctx, fx) }()
+	go func() { loopDone <- r.contained(func() error { return l.Run(ctx, fx) }) }()
 	r.once.Do(func() { close(r.started) })
 	serveDone := make(chan error, 1)
-	go func() { serveDone <- r.Serve(ctx, l) }()
+	go func() { serveDone <- r.contained(func() error { return r.Serve(ctx, l) }) }()
 	select {
 	case err = <-loopDone:
 		cancel()
@@ -213,9 +217,29 @@ func (r *Role) live(ctx context.Context) error {
 	return err
 }
 
+// containedError is a panic that ended a life.
+type containedError struct{ error }
+
+func (r *Role) contained(f func() error) (err error) {
+	if r.Contain {
+		done := false
+		defer func() {
+			if !done {
+				err = &containedError{err}
+			}
+		}()
+		defer panics.Error(&err)
+		err = f()
+		done = true
+		return err
+	}
+	return f()
+}
+
 // ended says why a loop has ended: its core panicked, or the store refused a commit.
 func ended(err error) error {
-	if _, ok := errors.AsType[*loop.PanicError](err); ok {
+	_, panicked := errors.AsType[*loop.PanicError](err)
+	if _, contained := errors.AsType[*containedError](err); panicked || contained {
 		return err
 	}
 	return &refusedError{err}
@@ -233,7 +257,7 @@ func (r *Role) readOnly(ctx context.Context, why error) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.Run(ctx, wire.Effects{})
+		_ = r.contained(func() error { return l.Run(ctx, wire.Effects{}) })
 	}()
 	defer func() {
 		cancel()

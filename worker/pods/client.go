@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -25,6 +26,8 @@ import (
 type Client struct {
 	base string
 	http *http.Client
+	// upgrade opens a WebSocket.
+	upgrade func(ctx context.Context, url string) (*websocket.Conn, error)
 }
 
 // Connection says how to reach an API server.
@@ -73,7 +76,11 @@ func Connect(to Connection) (*Client, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("kubeconfig: address of the API server: %w", err)
 	}
-	return &Client{strings.TrimSuffix(base.String(), "/"), client}, namespace, nil
+	upgrade, err := upgrader(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	return &Client{strings.TrimSuffix(base.String(), "/"), client, upgrade}, namespace, nil
 }
 
 // APIError is what an API server says instead of doing what it was asked.

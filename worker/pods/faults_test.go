@@ -485,10 +485,25 @@ func TestForwardEndsWithItsWorker(t *testing.T) {
 	}
 }
 
-// brittle is a store that panics when it is read.
+// brittle is a store that panics when it is read, or when it is written.
 type brittle struct {
 	store.Store
+	empty  bool // nothing is found in it
 	closed *atomic.Int64
+}
+
+func (b brittle) Get(ctx context.Context, key string) (store.Record, error) {
+	if b.empty {
+		return store.Record{}, store.ErrNotFound
+	}
+	return b.Store.Get(ctx, key)
+}
+
+func (b brittle) List(ctx context.Context, prefix string) ([]store.Record, int64, error) {
+	if b.empty {
+		return nil, 1, nil
+	}
+	return b.Store.List(ctx, prefix)
 }
 
 func (b brittle) Close() error {
@@ -496,28 +511,32 @@ func (b brittle) Close() error {
 	return nil
 }
 
-// A worker whose records make it panic is tried again, with its store closed in between; others do not notice.
+// A worker that panics, on its records or in the middle of its work, is begun again, with its store closed in between; others do not
+// notice.
 func TestWorkerThatPanicsIsTriedAgain(t *testing.T) {
-	worker := alone(t, "http://127.0.0.1:1")
-	var opened, closed atomic.Int64
-	worker.fleet.opt.Open = func(context.Context, string, string) (*Place, error) {
-		opened.Add(1)
-		return &Place{Store: brittle{closed: &closed}}, nil
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		worker.live(ctx)
-		close(done)
-	}()
-	late := time.Now().Add(20 * time.Second)
-	for opened.Load() < 2 && time.Now().Before(late) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	cancel()
-	<-done
-	if opened.Load() < 2 || closed.Load() != opened.Load() {
-		t.Errorf("its store was opened %d times and closed %d times, want at least 2, and as often", opened.Load(), closed.Load())
+	for _, empty := range []bool{false, true} {
+		worker := alone(t, podstest.NewServer(t).URL)
+		var opened, closed atomic.Int64
+		worker.fleet.opt.Open = func(context.Context, string, string) (*Place, error) {
+			opened.Add(1)
+			return &Place{Store: brittle{empty: empty, closed: &closed}}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			worker.live(ctx)
+			close(done)
+		}()
+		late := time.Now().Add(20 * time.Second)
+		for opened.Load() < 2 && time.Now().Before(late) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+		<-done
+		if opened.Load() < 2 || closed.Load() != opened.Load() {
+			t.Errorf("with an empty store: %v: it was opened %d times and closed %d times, want at least 2, and as often", empty,
+				opened.Load(), closed.Load())
+		}
 	}
 }
 

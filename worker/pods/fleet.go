@@ -395,9 +395,13 @@ func (w *Worker) live(ctx context.Context) {
 	defer panics.Catch(w.log, "a worker")
 	var wait time.Duration
 	for ctx.Err() == nil {
+		began := time.Now()
 		place, err := w.fleet.opt.Open(ctx, w.name, w.node)
 		if err == nil {
 			err = w.inhabit(ctx, place)
+		}
+		if time.Since(began) > lastRetry {
+			wait = 0
 		}
 		if err != nil && ctx.Err() == nil {
 			w.log.Error(fmt.Sprintf("the worker of node %s does not run", w.node), "err", err)
@@ -408,7 +412,7 @@ func (w *Worker) live(ctx context.Context) {
 	}
 }
 
-// inhabit runs the worker with what it keeps. If that makes it panic while it is loaded, the others live on.
+// inhabit runs the worker with what it keeps. If it panics, the others live on.
 func (w *Worker) inhabit(ctx context.Context, place *Place) (err error) {
 	defer func() { err = errors.Join(err, place.Store.Close()) }()
 	defer panics.Error(&err)

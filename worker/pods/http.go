@@ -19,7 +19,8 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// ServeHTTP answers what the cluster asks about an instance: its logs, and a way to its ports. What else a worker answers is refused.
+// ServeHTTP answers what the cluster asks about an instance: its logs, commands in it, and a way to its ports. What else a worker answers
+// is refused.
 func (w *Worker) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/instances/")
 	id, what, _ := strings.Cut(rest, "/")
@@ -29,6 +30,8 @@ func (w *Worker) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker that is a node of Kubernetes does not answer %s", r.URL.Path)
 	case what == "logs":
 		err = w.serveLogs(to, r, skerry.InstanceID(id))
+	case what == "exec":
+		err = w.serveExec(to, r, skerry.InstanceID(id))
 	case what == "portforward":
 		err = w.serveForward(to, r, skerry.InstanceID(id))
 	default:

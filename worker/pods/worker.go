@@ -1,8 +1,10 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -14,6 +16,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/loop"
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store/journal"
@@ -82,6 +85,7 @@ func (w *Worker) open(place *Place) {
 	w.reachable = make(chan struct{})
 	role := tier.NewRole()
 	role.Store, role.Log, role.Load, role.Host, role.Serve = place.Store, w.log, w.load, (*host)(w), w.serve
+	role.Contain = true
 	w.Role = role
 }
 
@@ -123,6 +127,8 @@ func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 // serve takes up the pods that are there, then keeps the link to the cluster while the node is in touch with Kubernetes.
 func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	work := w.work.Load()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
 	records, err := tier.View(ctx, w.Role, func(c *core.Core) (list []core.Task, _ error) {
@@ -144,20 +150,41 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	running.Post(core.Reattach{Tasks: tasks})
 	w.dropUnknown(work)
 	running.Post(core.IngressOffered{})
-	work.Go(func() { w.follow(work.Ctx, running) })
+	work.Go(func() {
+		var err error
+		defer func() {
+			if err != nil {
+				end(err)
+			}
+		}()
+		defer panics.Error(&err)
+		w.follow(work.Ctx, running)
+	})
+	work.Go(func() {
+		defer panics.Catch(w.log, "a sweep")
+		w.sweep(work.Ctx)
+	})
 	for {
 		w.mu.Lock()
 		reachable := w.reachable
 		w.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return nil
+			return ended(ctx)
 		case <-reachable:
 		}
 		if err := w.link(ctx, running); err != nil || ctx.Err() != nil {
-			return err
+			return cmp.Or(err, ended(ctx))
 		}
 	}
+}
+
+// ended is why a life has ended; nil: it was asked to.
+func ended(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
 // link keeps the link to the cluster until ctx ends, or the node is out of touch.

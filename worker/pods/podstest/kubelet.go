@@ -2,16 +2,20 @@ package podstest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +25,8 @@ import (
 )
 
 // Kubelet is a stand-in for the agent of a node: it registers the node, and runs the one container of each pod that is bound to it as a
-// process. It has no images, namespaces or volumes: Programs says which program an image stands for, and what it lacks cannot be pulled.
+// process. It has no images or namespaces: Programs says which program an image stands for, and what it lacks cannot be pulled. Of volumes it
+// has the files of secrets, in a directory of its own: a path in the command or a variable that is there leads there.
 type Kubelet struct {
 	t        testing.TB
 	Name     string
@@ -29,8 +34,10 @@ type Kubelet struct {
 	Client   *http.Client
 	Programs map[string]string // by a part of the image's name
 	Labels   map[string]string
+	Address  string // of the node; empty: 127.0.0.1
 
 	logs *httptest.Server
+	dir  string
 	mu   sync.Mutex
 	runs map[string]*process // by the pod's UID
 	off  bool
@@ -40,6 +47,7 @@ type Kubelet struct {
 
 type process struct {
 	pod     Object
+	root    string // directory with its files
 	cmd     *exec.Cmd
 	lines   bytes.Buffer
 	changed chan struct{}
@@ -50,8 +58,18 @@ type process struct {
 // Start registers the node and begins to work, until the test ends.
 func (k *Kubelet) Start(t testing.TB) {
 	t.Helper()
+	k.dir = t.TempDir()
 	k.t, k.runs, k.stop = t, map[string]*process{}, make(chan struct{})
-	k.logs = httptest.NewTLSServer(http.HandlerFunc(k.serveLogs))
+	k.logs = httptest.NewUnstartedServer(http.HandlerFunc(k.serveLogs))
+	if k.Address != "" {
+		k.logs.Listener.Close()
+		listener, err := net.Listen("tcp", net.JoinHostPort(k.Address, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.logs.Listener = listener
+	}
+	k.logs.StartTLS()
 	labels := Object{"kubernetes.io/hostname": k.Name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
 	for key, v := range k.Labels {
 		labels[key] = v
@@ -94,7 +112,7 @@ func (k *Kubelet) Ready(is bool) {
 		"capacity": amounts, "allocatable": amounts,
 		"conditions": []Object{{"type": "Ready", "status": ready, "reason": reason, "message": "stand-in", "lastHeartbeatTime": now(),
 			"lastTransitionTime": now()}},
-		"addresses":       []Object{{"type": "InternalIP", "address": "127.0.0.1"}},
+		"addresses":       []Object{{"type": "InternalIP", "address": cmp.Or(k.Address, "127.0.0.1")}},
 		"daemonEndpoints": Object{"kubeletEndpoint": Object{"Port": port}},
 		"nodeInfo": Object{"architecture": "amd64", "operatingSystem": "linux", "kernelVersion": "6.1", "containerRuntimeVersion": "stand-in://1",
 			"kubeletVersion": "v1.37.2", "machineID": "", "systemUUID": "", "bootID": "", "osImage": "", "kubeProxyVersion": ""}}}, nil)
@@ -170,7 +188,7 @@ func (k *Kubelet) Kill(s syscall.Signal) {
 }
 
 func (k *Kubelet) work() {
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick, turn := time.NewTicker(50*time.Millisecond), 0
 	defer tick.Stop()
 	for {
 		select {
@@ -187,7 +205,54 @@ func (k *Kubelet) work() {
 		for _, pod := range k.Pods() {
 			k.see(pod)
 		}
+		if turn++; turn%10 == 0 {
+			k.mu.Lock()
+			runs := slices.Collect(maps.Values(k.runs))
+			k.mu.Unlock()
+			for _, run := range runs {
+				k.write(run.pod, run.root)
+			}
+		}
 	}
+}
+
+// write writes the files of a pod's secrets, as they are now.
+func (k *Kubelet) write(pod Object, root string) {
+	secrets := map[string]Object{}
+	volumes, _ := Get(pod, "spec", "volumes").([]any)
+	for _, v := range volumes {
+		if from, ok := v.(Object)["secret"].(Object); ok {
+			secrets[Text(v.(Object), "name")] = from
+		}
+	}
+	mounts, _ := first(pod)["volumeMounts"].([]any)
+	for _, m := range mounts {
+		mount := m.(Object)
+		from := secrets[Text(mount, "name")]
+		if from == nil {
+			continue
+		}
+		var have struct{ Data map[string][]byte }
+		k.Do("GET", "/api/v1/namespaces/"+Text(pod, "metadata", "namespace")+"/secrets/"+Text(from, "secretName"), nil, &have)
+		items, _ := from["items"].([]any)
+		for _, i := range items {
+			path, sub := filepath.Join(root, Text(mount, "mountPath")), Text(mount, "subPath")
+			if sub == "" {
+				path = filepath.Join(path, Text(i.(Object), "path"))
+			}
+			if data, ok := have.Data[Text(i.(Object), "key")]; ok && os.MkdirAll(filepath.Dir(path), 0o755) == nil {
+				_ = os.WriteFile(path, data, 0o600)
+			}
+		}
+	}
+}
+
+// within leads a path to the files of a pod, if it is there.
+func within(root, path string) string {
+	if _, err := os.Stat(filepath.Join(root, path)); err == nil && path != "/" && filepath.IsAbs(path) {
+		return filepath.Join(root, path)
+	}
+	return path
 }
 
 // see brings one pod forward.
@@ -258,20 +323,21 @@ func (k *Kubelet) begin(pod Object, uid string) {
 			"image")}}, false)
 		return
 	}
+	run := &process{pod: pod, changed: make(chan struct{}), root: filepath.Join(k.dir, uid)}
+	k.write(pod, run.root)
 	args := append(texts(container["command"]), texts(container["args"])...)
 	if len(args) > 0 {
 		args = args[1:]
 	}
 	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
-		args[i] = strings.ReplaceAll(args[i], "$$", "$")
+		args[i] = within(run.root, strings.ReplaceAll(args[i], "$$", "$"))
 	}
-	run := &process{pod: pod, changed: make(chan struct{})}
 	run.cmd = exec.Command(program, args...)
 	run.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	run.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	env, _ := container["env"].([]any)
 	for _, e := range env {
-		run.cmd.Env = append(run.cmd.Env, Text(e.(Object), "name")+"="+strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$"))
+		run.cmd.Env = append(run.cmd.Env, Text(e.(Object), "name")+"="+within(run.root, strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$")))
 	}
 	run.cmd.Stdout = &stamped{k: k, p: run}
 	run.cmd.Stderr = run.cmd.Stdout

@@ -341,6 +341,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 			Refuse(w, 409, "Conflict", "the UID in the precondition does not match")
 			return
 		}
+		if v := Text(body, "preconditions", "resourceVersion"); v != "" && v != Text(have, "metadata", "resourceVersion") {
+			Refuse(w, 409, "Conflict", "the version in the precondition does not match")
+			return
+		}
 		s.deleteLocked(at, have, body)
 	default:
 		Refuse(w, 405, "MethodNotAllowed", r.Method)
@@ -420,7 +424,12 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, at place) {
 		return
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://127.0.0.1:%d/containerLogs/%s/%s/%s?%s", int(port),
+	addresses, _ := Get(node, "status", "addresses").([]any)
+	host := "127.0.0.1"
+	if len(addresses) > 0 {
+		host = Text(addresses[0].(Object), "address")
+	}
+	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://%s:%d/containerLogs/%s/%s/%s?%s", host, int(port),
 		at.namespace, at.name,
 		r.URL.Query().Get("container"), r.URL.RawQuery), nil)
 	res, err := client.Do(req)

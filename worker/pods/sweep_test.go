@@ -1,0 +1,70 @@
+package pods
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/worker/pods/podstest"
+)
+
+// Secrets that an earlier life made for instances that no record has are removed; those of others, and of what is known, stay. One that is
+// prepared meanwhile stays as well.
+func TestSecretsOfNobodyAreRemoved(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	const secrets = "/api/v1/namespaces/skerry/secrets"
+	put := func(id, on string, change func(*secretObject)) {
+		t.Helper()
+		assigned := assignment(t, `{"name":"web","image":"x"}`)
+		assigned.ID = skerry.InstanceID(id)
+		made := &secretObject{APIVersion: "v1", Kind: "Secret"}
+		made.Metadata = worker.fleet.opt.Style.metadata(filesName(assigned.ID, on), on, assigned)
+		if change != nil {
+			change(made)
+		}
+		if code, text := kubelet.Do("POST", secrets, made, nil); code != 200 {
+			t.Fatalf("make the secret of %s: %d %s", id, code, text)
+		}
+	}
+	put("lost-1", "n1", nil)
+	put("known-1", "n1", nil)
+	put("elsewhere-1", "n2", nil)
+	put("theirs-1", "n1", func(s *secretObject) { s.Metadata.Labels[siteLabel] = "another" })
+	put("copied-1", "n1", func(s *secretObject) { s.Metadata.Name = "somebodys" })
+	put("plain-1", "n1", func(s *secretObject) { s.Metadata.Labels = nil })
+	for i := range 40 { // more than a page
+		put(fmt.Sprintf("lost-%d", i+2), "n1", nil)
+	}
+	worker.apps["known-1"] = skerry.AppKey{}
+	if err := worker.dropSecrets(t.Context()); err != nil {
+		t.Fatalf("dropSecrets = %v, want nil", err)
+	}
+	var list struct {
+		Items []secretObject `json:"items"`
+	}
+	kubelet.Do("GET", secrets, nil, &list)
+	got := map[string]bool{}
+	for i := range list.Items {
+		got[list.Items[i].Metadata.Annotations[instanceNote]] = true
+	}
+	want := []string{"copied-1", "elsewhere-1", "known-1", "plain-1", "theirs-1"}
+	if left := slices.Sorted(maps.Keys(got)); !slices.Equal(left, want) {
+		t.Errorf("secrets of %q are left, want of %q", left, want)
+	}
+	// It was listed before it was written again.
+	put("late-1", "n1", nil)
+	var late secretObject
+	path := secretPath("skerry", filesName("late-1", "n1"))
+	kubelet.Do("GET", path, nil, &late)
+	kubelet.Do("PUT", path, late, nil)
+	if err := worker.dropSecret(t.Context(), &late.Metadata); err != nil {
+		t.Fatalf("dropSecret of one that has changed = %v, want nil", err)
+	}
+	if code, _ := kubelet.Do("GET", path, nil, nil); code != 200 {
+		t.Errorf("a secret that was written meanwhile has status %d, want 200", code)
+	}
+}
