@@ -15,7 +15,7 @@ import (
 type DeviceRequest struct {
 	CDI   string            `json:"cdi,omitempty" doc:"Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface)."`
 	Class string            `json:"class,omitempty" doc:"Class of devices that a worker finds, or its operator lists by hand (--device-class, --device-file), such as serial or camera; or one device by name, as class=name. The variables SKERRY_DEVICE_SERIAL_0 and so on hold the path or the network address of each."`
-	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices)."`
+	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices). Those of cdi are the annotations of its description, and what the operator adds."`
 	Count int               `json:"count,omitempty" doc:"How many of a class. Default: 1." min:"1" max:"64"`
 	At    string            `json:"at,omitempty" doc:"Path below /dev in the container for the device node of one device of a class. Default: its path on the worker, such as /dev/ttyUSB0."`
 	Path  string            `json:"path,omitempty" doc:"A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is."`
@@ -109,9 +109,14 @@ func CheckDeviceName(s string) bool {
 	return ok
 }
 
-// CheckDeviceLabel reports whether a device can have a label: its key is a word, and its value one line of at most 128 bytes.
+// CheckDeviceLabel reports whether a device can have a label: its key is a word, perhaps after a prefix as annotations of CDI have
+// (vendor.com/word), and its value one line of at most 128 bytes.
 func CheckDeviceLabel(key, value string) bool {
-	return CheckDeviceClass(strings.ToLower(strings.NewReplacer(".", "", "_", "").Replace(key))) && len(value) <= 128 &&
+	word := func(s string) bool {
+		return CheckDeviceClass(strings.ToLower(strings.NewReplacer(".", "", "_", "").Replace(s)))
+	}
+	prefix, name, both := strings.Cut(key, "/")
+	return word(prefix) && (!both || word(name)) && len(key) <= 128 && len(value) <= 128 &&
 		utf8.ValidString(value) && !strings.ContainsFunc(value, unicode.IsControl)
 }
 
@@ -285,8 +290,8 @@ func checkDevice(check *checker, dp string, request *DeviceRequest) {
 	if request.Count > 1 && request.named() {
 		check.add(dp+".count", "leave it out", "there is one device of a name")
 	}
-	if request.Class == "" && len(request.Match) > 0 {
-		check.add(dp+".match", "ask for a class", "only devices of a class that workers find have labels")
+	if request.Path != "" && len(request.Match) > 0 {
+		check.add(dp+".match", "ask for a class", "only devices of a class have labels")
 	}
 	if len(request.Match) > MaxDeviceLabels {
 		check.add(dp+".match", "", "%d labels; at most %d are allowed", len(request.Match), MaxDeviceLabels)

@@ -55,7 +55,7 @@ type attachables struct {
 
 	mu       sync.Mutex
 	registry *cdi.Registry
-	listed   []devices.Device          // of the file, as it was when it was right
+	file     devices.File              // as it was when it was right
 	found    map[string]devices.Device // by name: those of the file, of the kernel and of networks
 	names    []string
 	details  []wire.Device
@@ -91,7 +91,7 @@ func (a *attachables) watch() (*dirWatch, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, d := range a.listed {
+	for _, d := range a.file.Devices {
 		for _, node := range d.Nodes {
 			listed = append(listed, filepath.Dir(node))
 		}
@@ -110,7 +110,7 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 		kinds = append(kinds, rule.Kind)
 	}
 	kernel := devices.Offer(a.tree.Find(kinds), a.opt.Rules)
-	var file []devices.Device
+	var file devices.File
 	var wrong error
 	if a.opt.File != "" {
 		file, wrong = devices.ReadFile(a.opt.File)
@@ -126,9 +126,9 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	defer a.mu.Unlock()
 	if wrong != nil {
 		registry.Problems[a.opt.File] = wrong.Error()
-		file = a.listed // a slip of the pen takes nothing away from who has it
+		file = a.file // a slip of the pen takes nothing away from who has it
 	}
-	a.listed = file
+	a.file = file
 	var heard []devices.Device
 	for _, i := range slices.Sorted(maps.Keys(a.network)) {
 		heard = append(heard, a.network[i]...)
@@ -140,7 +140,7 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 		return 1
 	}
 	slices.SortStableFunc(heard, func(x, y devices.Device) int { return rank(&x) - rank(&y) })
-	found := a.offer(registry, slices.Concat(file, kernel), paths)
+	found := a.offer(registry, slices.Concat(file.Devices, kernel), paths)
 	a.offerHeard(registry, found, heard, paths)
 	names, details := a.tell(registry, found, paths)
 	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
@@ -223,11 +223,38 @@ func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, pat
 			details = append(details, more)
 		} else if strings.HasPrefix(name, "/") {
 			details = append(details, wire.Device{Name: name, At: nodeAt(a.host(name))})
-		} else if shares := devices.SharesOf(a.opt.Rules, spec.DeviceClass(name)); shares > 1 {
-			details = append(details, wire.Device{Name: name, Shares: shares})
+		} else {
+			own, all := r.Annotations(name)
+			more := wire.Device{Name: name, Labels: a.file.LabelsOf(name, own, all), Shares: devices.SharesOf(a.opt.Rules, spec.DeviceClass(name))}
+			if len(more.Labels) > 0 || more.Shares > 1 {
+				details = append(details, more)
+			}
 		}
 	}
-	return names, details
+	return names, a.labelsThatFit(r, details)
+}
+
+// maxLabels bounds the labels of all devices of a worker, in bytes: they go to the site in one frame with everything else.
+const maxLabels = 256 << 10
+
+// labelsThatFit leaves out the labels for which there is no room: a file may give each of many devices many long ones.
+func (a *attachables) labelsThatFit(r *cdi.Registry, details []wire.Device) []wire.Device {
+	room := maxLabels
+	for i := range details {
+		size := 0
+		for k, v := range details[i].Labels {
+			size += len(k) + len(v)
+		}
+		if room -= size; room >= 0 {
+			continue
+		}
+		details[i].Labels = nil
+		if r.Problems["labels"] == "" {
+			r.Problems["labels"] = fmt.Sprintf("all devices together have more than %d bytes of labels: from %s on they have none", maxLabels,
+				details[i].Name)
+		}
+	}
+	return details
 }
 
 // host gives where a path below /dev is on this machine.

@@ -150,6 +150,38 @@ func TestSharesAreTold(t *testing.T) {
 	}
 }
 
+// What a vendor says of its devices are labels of them, and so is what the operator adds to that. A file that gives many devices many long
+// ones makes no report that is too large, and the operator is told.
+func TestVendorsDevicesHaveLabels(t *testing.T) {
+	b := newBench(t, "acme.example/gpu,shares=4")
+	b.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "annotations": {"acme.example/model": "T4", "hall": "1"},
+		"devices": [{"name": "0", "containerEdits": {"env": ["A=b"]}, "annotations": {"memory": "16Gi"}}, {"name": "1"}]}`)
+	b.write("devices.yaml", `devices: [{cdi: acme.example/gpu=1, labels: {hall: "2"}}]`)
+	b.offers("acme.example/gpu=0 acme.example/gpu=1")
+	_, details := b.list()
+	for i, want := range []string{"map[acme.example/model:T4 hall:1 memory:16Gi]", "map[acme.example/model:T4 hall:2]"} {
+		if len(details) != 2 || fmt.Sprint(details[i].Labels) != want || details[i].Shares != 4 || details[i].At != "" {
+			t.Errorf("details %d of %+v: want the labels %s, 4 shares and no node", i, details, want)
+		}
+	}
+	var list []string
+	for i := range spec.MaxDevices {
+		var labels []string
+		for n := range spec.MaxDeviceLabels {
+			labels = append(labels, fmt.Sprintf(`"k%d": %q`, n, strings.Repeat("x", 120)))
+		}
+		list = append(list, fmt.Sprintf(`{"name": "%03d", "annotations": {%s}}`, i, strings.Join(labels, ",")))
+	}
+	b.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "devices": [`+strings.Join(list, ",")+`]}`)
+	if _, problems := b.scan(); len(problems) != 1 || !strings.Contains(problems["labels"], "bytes of labels") {
+		t.Errorf("the operator is told %q, want that there are too many labels", problems)
+	}
+	_, details = b.list()
+	if size := len(fmt.Sprint(details)); size > 2*maxLabels || len(details) != spec.MaxDevices || len(details[0].Labels) == 0 {
+		t.Errorf("%d devices with labels have %d bytes, want %d with less than %d", len(details), size, spec.MaxDevices, 2*maxLabels)
+	}
+}
+
 // What a container has of its devices: nodes at their places, and variables that say where.
 func TestDevicesAreHandedIn(t *testing.T) {
 	b := newBench(t, "serial", "sound")
