@@ -56,6 +56,7 @@ func (r *DeviceRequest) Fits(d *DeviceOffer) bool {
 type DeviceOffer struct {
 	Name   string // vendor.com/class=name, class=name or a path
 	Labels map[string]string
+	Node   string // of the host; offers with the same one are one device. Empty: it is not known
 }
 
 // MaxDevices bounds the devices that a worker offers, and those of an instance.
@@ -187,44 +188,6 @@ func inOrder(requests []DeviceRequest) (out []*DeviceRequest) {
 		}
 	}
 	return out
-}
-
-// PickDevices chooses devices for a service among those that are free, the first ones that fit: those that it names, then those of each
-// class. For its gpus and tpus it has those of the worker's classes. missing is a request for which there are too few; nil: there are
-// enough.
-func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators) (names []string, missing *DeviceRequest) {
-	wanted := inOrder(s.deviceRequests(accelerators))
-	for _, r := range wanted[:min(len(wanted), MaxDevicesInstance)] {
-		// Kuhn, The Hungarian Method for the Assignment Problem (1955): a request may push another one on to a device that fits that, too.
-		if !give(r, free, wanted, &names, make([]bool, len(free))) {
-			return nil, r
-		}
-	}
-	return names, nil
-}
-
-// give adds a device for a request to those that were given, each to the request of the same place, and moves others if it must.
-func give(request *DeviceRequest, free []DeviceOffer, wanted []*DeviceRequest, names *[]string, seen []bool) bool {
-	for pass := range 2 { // one that nobody has is better than one that another must give up
-		for i := range free {
-			holder := slices.Index(*names, free[i].Name)
-			if seen[i] || (pass == 0) != (holder < 0) || !request.Fits(&free[i]) {
-				continue
-			}
-			if seen[i] = true; holder < 0 {
-				*names = append(*names, free[i].Name)
-				return true
-			}
-			given := len(*names)
-			if !give(wanted[holder], free, wanted, names, seen) {
-				continue
-			}
-			// The other one's new device is the last one: they change places.
-			(*names)[holder], (*names)[given] = (*names)[given], (*names)[holder]
-			return true
-		}
-	}
-	return false
 }
 
 // RequestsOf gives for each device of a service's instance the request that it was chosen for; nil: it stands for gpus or tpus.
