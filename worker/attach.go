@@ -59,6 +59,7 @@ type attachables struct {
 	found    map[string]devices.Device // by name: those of the file, of the kernel and of networks
 	names    []string
 	details  []wire.Device
+	where    map[string][]string      // as core.Facts has it
 	problems map[string]string        // that were told of
 	network  map[int][]devices.Device // what was heard, by the rule
 	heardIn  string                   // the file in which that is kept, in case the agent is restarted; empty: it is not
@@ -143,14 +144,15 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	found := a.offer(registry, slices.Concat(file.Devices, kernel), paths)
 	a.offerHeard(registry, found, heard, paths)
 	names, details := a.tell(registry, found, paths)
-	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
+	where := a.locate(registry, found, names)
+	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details) || !reflect.DeepEqual(where, a.where)
 	news := map[string]string{}
 	for file, why := range registry.Problems {
 		if a.problems[file] != why {
 			news[file] = why
 		}
 	}
-	a.registry, a.found, a.names, a.details, a.problems = registry, found, names, details, registry.Problems
+	a.registry, a.found, a.names, a.details, a.where, a.problems = registry, found, names, details, where, registry.Problems
 	return changed, news
 }
 
@@ -265,10 +267,10 @@ func (a *attachables) host(path string) string {
 	return path
 }
 
-func (a *attachables) list() ([]string, []wire.Device) {
+func (a *attachables) list() ([]string, []wire.Device, map[string][]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.names), slices.Clone(a.details)
+	return slices.Clone(a.names), slices.Clone(a.details), a.where // which nobody changes: each look makes another one
 }
 
 // apply gives a container the devices that its cluster chose for it.

@@ -5,31 +5,32 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// endWithout ends instances whose devices are gone, or have come back elsewhere since the facts that were known: what they hold open leads
-// nowhere. Their owner has them start again where such a device is.
-func (c *Core) endWithout(now time.Time, was *wire.WorkerFacts, fx *wire.Effects) {
+// endWithout ends instances whose devices are gone, or are elsewhere than when they were given: what they hold open leads nowhere, or to
+// another device. It does not matter whether an agent ran when that happened. Their owner has them start again where such a device is.
+func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 	if c.reports.facts == nil || !c.ledger.ready {
 		return
 	}
-	c.looked = true
-	var before map[string]wire.Device
-	if was != nil {
-		before = was.Details()
-	}
-	there := c.reports.facts.Details()
 	for _, id := range c.ledger.ids() {
 		i := c.ledger.insts[id]
 		if len(i.A.Devices) == 0 || i.Ending || i.halted() || i.Phase == skerry.PhaseExited {
 			continue
 		}
+		main := i.Containers[spec.MainContainer]
+		begun := main != nil && (main.Running || main.start) // until then it has none yet
+		if begun && i.Given == nil {                         // an older agent started it: this is the first look
+			i.Given = c.reports.given(i.A.Devices)
+			c.ledger.save(i, fx)
+		}
 		for _, d := range i.A.Devices {
 			why := ""
-			if at := before[d].At; !slices.Contains(c.reports.facts.Attachable, d) {
+			if !slices.Contains(c.reports.facts.Attachable, d) {
 				why = d + " is gone"
-			} else if at != "" && at != there[d].At {
+			} else if begun && !c.reports.stillAt(d, i.Given[d]) {
 				why = d + " was plugged in again elsewhere"
 			}
 			if why != "" {
@@ -39,4 +40,21 @@ func (c *Core) endWithout(now time.Time, was *wire.WorkerFacts, fx *wire.Effects
 			}
 		}
 	}
+}
+
+// given gives where devices are now; nil: it is not known yet what there is.
+func (r *reporter) given(devices []string) map[string][]string {
+	if r.facts == nil || len(devices) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, d := range devices {
+		out[d] = r.devices[d]
+	}
+	return out
+}
+
+// stillAt reports whether a device is where it was. More nodes of it than before are no other device.
+func (r *reporter) stillAt(device string, places []string) bool {
+	return !slices.ContainsFunc(places, func(p string) bool { return !slices.Contains(r.devices[device], p) })
 }
