@@ -7,8 +7,8 @@ import (
 )
 
 // PickDevices chooses devices for a service among those that are free, the first ones that fit: those that it names, then those of each
-// class. For its gpus and tpus it has those of the worker's classes. A device that has several names is given once. missing is a request for
-// which there are too few; nil: there are enough.
+// class. For its gpus and tpus it has those of the worker's classes. A device that has several names is given once. missing is a request
+// for which there are too few; nil: there are enough.
 func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators) (names []string, missing *DeviceRequest) {
 	wanted := inOrder(s.deviceRequests(accelerators))
 	m := newMatching(wanted[:min(len(wanted), MaxDevicesInstance)], free)
@@ -24,8 +24,8 @@ func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators)
 	return names, nil
 }
 
-// matching gives devices to requests by Kuhn, The Hungarian Method for the Assignment Problem (1955): a request may push another one on to a
-// device that fits that, too. All sets are of bits, one for each offer. With as many requests and offers as there can be (64 and 512) that
+// matching gives devices to requests by Kuhn, The Hungarian Method for the Assignment Problem (1955): a request may push another one on to
+// a device that fits that, too. All sets are of bits, one for each offer. With as many requests and offers as there can be (64 and 512) that
 // takes 160000 steps at most, however they are chosen. A site does it for each worker that it looks at, and whoever writes manifests, or
 // runs a worker, chooses the labels.
 type matching struct {
@@ -53,7 +53,7 @@ func (r *DeviceRequest) traits() []trait {
 
 func newMatching(wanted []*DeviceRequest, free []DeviceOffer) *matching {
 	words := (len(free) + 63) / 64
-	m := &matching{wanted: wanted, given: make([]int, len(wanted)), held: make([]uint64, words), seen: make([]uint64, words),
+	pairs := &matching{wanted: wanted, given: make([]int, len(wanted)), held: make([]uint64, words), seen: make([]uint64, words),
 		same: map[int][]int{}, holder: map[int]int{}}
 	have := map[trait][]uint64{} // of what is asked for
 	for i, r := range wanted {
@@ -71,9 +71,9 @@ func newMatching(wanted []*DeviceRequest, free []DeviceOffer) *matching {
 			first = n
 		}
 		nodes[d.Node] = first
-		m.device, m.same[first] = append(m.device, first), append(m.same[first], n)
+		pairs.device, pairs.same[first] = append(pairs.device, first), append(pairs.same[first], n)
 		note := func(t trait) {
-			m.steps++
+			pairs.steps++
 			if set, ok := have[t]; ok {
 				set[n/64] |= 1 << (n % 64)
 			}
@@ -88,20 +88,20 @@ func newMatching(wanted []*DeviceRequest, free []DeviceOffer) *matching {
 	}
 	for i, r := range wanted {
 		if i > 0 && r == wanted[i-1] { // several of a class
-			m.fits = append(m.fits, m.fits[i-1])
+			pairs.fits = append(pairs.fits, pairs.fits[i-1])
 			continue
 		}
 		traits := r.traits()
 		set := slices.Clone(have[traits[0]])
 		for _, t := range traits[1:] {
 			for w, bits := range have[t] {
-				m.steps++
+				pairs.steps++
 				set[w] &= bits
 			}
 		}
-		m.fits = append(m.fits, set)
+		pairs.fits = append(pairs.fits, set)
 	}
-	return m
+	return pairs
 }
 
 // give gives a request a device, and has others move on if it must.

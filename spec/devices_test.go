@@ -131,19 +131,19 @@ func TestDeviceRequestsAreChecked(t *testing.T) {
 	}
 }
 
-// manyDevices are as many requests and devices as there can be, of which the last request has all others move on: request i fits the devices
-// i and i+1 and takes the first of them, and the last one fits device 0 alone.
-func manyDevices() (s *ServiceSpec, free []DeviceOffer) {
-	s = &ServiceSpec{}
+// manyDevices are as many requests and devices as there can be, of which the last request has all others move on: request i fits the
+// devices i and i+1 and takes the first of them, and the last one fits device 0 alone.
+func manyDevices() (service *ServiceSpec, free []DeviceOffer) {
+	service = &ServiceSpec{}
 	label := func(i int) map[string]string { return map[string]string{"line": fmt.Sprint(i)} }
 	for i := range MaxDevicesInstance - 1 {
 		r := DeviceRequest{Class: "c", Match: map[string]string{fmt.Sprintf("k%d", i): "x"}}
 		for n := range MaxDeviceLabels - 3 { // each label is looked at
 			r.Match[fmt.Sprintf("a%02d", n)] = "x"
 		}
-		s.Devices = append(s.Devices, r)
+		service.Devices = append(service.Devices, r)
 	}
-	s.Devices = append(s.Devices, DeviceRequest{Class: "c", Match: label(0)})
+	service.Devices = append(service.Devices, DeviceRequest{Class: "c", Match: label(0)})
 	for i := range MaxDevices {
 		d := DeviceOffer{Name: fmt.Sprintf("c=%03d", i), Labels: label(i)}
 		for n := range MaxDeviceLabels - 3 {
@@ -154,7 +154,7 @@ func manyDevices() (s *ServiceSpec, free []DeviceOffer) {
 		}
 		free = append(free, d)
 	}
-	return s, free
+	return service, free
 }
 
 // Whatever a manifest asks for and a worker offers, finding devices takes a bounded number of steps: nobody holds a site up by labels.

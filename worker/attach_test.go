@@ -153,26 +153,26 @@ func TestSharesAreTold(t *testing.T) {
 
 // A device whose node has another number is elsewhere, whatever path or name it has.
 func TestWhereDevicesAre(t *testing.T) {
-	b := newBench(t)
-	b.adapter("A", "ttyUSB0", 5)
-	b.node("acme0", 7)
-	b.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/port",
+	rig := newBench(t)
+	rig.adapter("A", "ttyUSB0", 5)
+	rig.node("acme0", 7)
+	rig.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/port",
 		"devices": [{"name": "a", "containerEdits": {"deviceNodes": [{"path": "/dev/acme0", "hostPath": "DEV/acme0"}]}}]}`)
-	b.write("devices.yaml", `devices: [{class: camera, name: gate, address: "rtsp://u:p@10.0.0.7/x"}]`)
-	dev := filepath.Join(b.dir, "dev")
+	rig.write("devices.yaml", `devices: [{class: camera, name: gate, address: "rtsp://u:p@10.0.0.7/x"}]`)
+	dev := filepath.Join(rig.dir, "dev")
 	want := map[string][]string{"/dev/serial/by-id/usb-A": {dev + "/ttyUSB0 1:5"}, "acme.example/port=a": {dev + "/acme0 1:7"},
 		"camera=gate": {"10.0.0.7"}}
-	b.scan()
-	if _, _, where := b.list(); !reflect.DeepEqual(where, want) {
+	rig.scan()
+	if _, _, where := rig.list(); !reflect.DeepEqual(where, want) {
 		t.Errorf("devices are at %v, want %v", where, want)
 	}
 	if err := os.Remove(filepath.Join(dev, "acme0")); err != nil {
 		t.Fatal(err)
 	}
-	b.node("acme0", 3)
+	rig.node("acme0", 3)
 	want["acme.example/port=a"] = []string{dev + "/acme0 1:3"}
-	changed, _ := b.scan()
-	if _, _, where := b.list(); !changed || !reflect.DeepEqual(where, want) {
+	changed, _ := rig.scan()
+	if _, _, where := rig.list(); !changed || !reflect.DeepEqual(where, want) {
 		t.Errorf("after a node has got another number, devices are at %v, changed: %v; want %v", where, changed, want)
 	}
 }
@@ -180,12 +180,12 @@ func TestWhereDevicesAre(t *testing.T) {
 // What a vendor says of its devices are labels of them, and so is what the operator adds to that. A file that gives many devices many long
 // ones makes no report that is too large, and the operator is told.
 func TestVendorsDevicesHaveLabels(t *testing.T) {
-	b := newBench(t, "acme.example/gpu,shares=4")
-	b.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "annotations": {"acme.example/model": "T4", "hall": "1"},
+	rig := newBench(t, "acme.example/gpu,shares=4")
+	rig.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "annotations": {"acme.example/model": "T4", "hall": "1"},
 		"devices": [{"name": "0", "containerEdits": {"env": ["A=b"]}, "annotations": {"memory": "16Gi"}}, {"name": "1"}]}`)
-	b.write("devices.yaml", `devices: [{cdi: acme.example/gpu=1, labels: {hall: "2"}}]`)
-	b.offers("acme.example/gpu=0 acme.example/gpu=1")
-	_, details, _ := b.list()
+	rig.write("devices.yaml", `devices: [{cdi: acme.example/gpu=1, labels: {hall: "2"}}]`)
+	rig.offers("acme.example/gpu=0 acme.example/gpu=1")
+	_, details, _ := rig.list()
 	for i, want := range []string{"map[acme.example/model:T4 hall:1 memory:16Gi]", "map[acme.example/model:T4 hall:2]"} {
 		if len(details) != 2 || fmt.Sprint(details[i].Labels) != want || details[i].Shares != 4 || details[i].At != "" {
 			t.Errorf("details %d of %+v: want the labels %s, 4 shares and no node", i, details, want)
@@ -199,11 +199,11 @@ func TestVendorsDevicesHaveLabels(t *testing.T) {
 		}
 		list = append(list, fmt.Sprintf(`{"name": "%03d", "annotations": {%s}}`, i, strings.Join(labels, ",")))
 	}
-	b.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "devices": [`+strings.Join(list, ",")+`]}`)
-	if _, problems := b.scan(); len(problems) != 1 || !strings.Contains(problems["labels"], "bytes of labels") {
+	rig.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "devices": [`+strings.Join(list, ",")+`]}`)
+	if _, problems := rig.scan(); len(problems) != 1 || !strings.Contains(problems["labels"], "bytes of labels") {
 		t.Errorf("the operator is told %q, want that there are too many labels", problems)
 	}
-	_, details, _ = b.list()
+	_, details, _ = rig.list()
 	if size := len(fmt.Sprint(details)); size > 2*maxLabels || len(details) != spec.MaxDevices || len(details[0].Labels) == 0 {
 		t.Errorf("%d devices with labels have %d bytes, want %d with less than %d", len(details), size, spec.MaxDevices, 2*maxLabels)
 	}

@@ -259,7 +259,7 @@ func TestLabelsOfVendorsDevices(t *testing.T) {
 	for i := range spec.MaxDeviceLabels {
 		many["k"+strconv.Itoa(i)] = "v"
 	}
-	for _, c := range []struct {
+	for _, dev := range []struct {
 		name, device string
 		own, all     map[string]string
 		want         string
@@ -274,8 +274,8 @@ func TestLabelsOfVendorsDevices(t *testing.T) {
 		{"what can be no label", "acme.com/gpus=0", map[string]string{"a b": "c", "/x": "y", "x/": "y", "n": "two\nlines", "t": "\x1b[2J",
 			"long": strings.Repeat("x", 129), strings.Repeat("k", 129): "v", "ok": "yes"}, nil, "map[ok:yes]"},
 	} {
-		if got := fmt.Sprint(file.LabelsOf(c.device, c.own, c.all)); got != c.want {
-			t.Errorf("%s: %s has %s, want %s", c.name, c.device, got, c.want)
+		if got := fmt.Sprint(file.LabelsOf(dev.device, dev.own, dev.all)); got != dev.want {
+			t.Errorf("%s: %s has %s, want %s", dev.name, dev.device, got, dev.want)
 		}
 	}
 	if got := file.LabelsOf("acme.com/gpu=0", many, nil); len(got) != spec.MaxDeviceLabels || got["side"] != "left" {

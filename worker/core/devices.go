@@ -41,20 +41,3 @@ func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 		}
 	}
 }
-
-// given gives where devices are now; nil: it is not known yet what there is.
-func (r *reporter) given(devices []string) map[string][]string {
-	if r.facts == nil || len(devices) == 0 {
-		return nil
-	}
-	out := map[string][]string{}
-	for _, d := range devices {
-		out[d] = r.devices[d]
-	}
-	return out
-}
-
-// stillAt reports whether a device is where it was. More nodes of it than before are no other device.
-func (r *reporter) stillAt(device string, places []string) bool {
-	return !slices.ContainsFunc(places, func(p string) bool { return !slices.Contains(r.devices[device], p) })
-}

@@ -33,23 +33,23 @@ func TestDevicesThatGo(t *testing.T) {
 		"it never had a node":   {at(), at(), ""},
 	} {
 		for _, restarted := range []bool{false, true} {
-			d := newDevice(t)
-			d.step(c.had)
-			a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
-			a.Devices = []string{plc}
-			i := d.runs(a)
+			agent := newDevice(t)
+			agent.step(c.had)
+			task := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
+			task.Devices = []string{plc}
+			inst := agent.runs(task)
 			if restarted { // it happens while no agent runs
-				d.start()
-				d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 1, Handle: []byte(`"h"`), Running: true}}})
-				i = d.c.ledger.insts[a.ID]
+				agent.start()
+				agent.step(Reattach{Tasks: []Task{{ID: task.ID, Name: spec.MainContainer, Attempt: 1, Handle: []byte(`"h"`), Running: true}}})
+				inst = agent.c.ledger.insts[task.ID]
 			}
 			name := fmt.Sprintf("%s, the agent was restarted: %v", name, restarted)
-			fx := d.step(c.now)
-			if got := i.State == skerry.Failed; got != (c.want != "") {
-				t.Errorf("%s: it has failed: %v, in state %s; want %v", name, got, i.State, c.want != "")
+			fx := agent.step(c.now)
+			if got := inst.State == skerry.Failed; got != (c.want != "") {
+				t.Errorf("%s: it has failed: %v, in state %s; want %v", name, got, inst.State, c.want != "")
 			}
-			if c.want != "" && i.Reason != "its device "+c.want {
-				t.Errorf("%s: the reason is %q, want that its device %s", name, i.Reason, c.want)
+			if c.want != "" && inst.Reason != "its device "+c.want {
+				t.Errorf("%s: the reason is %q, want that its device %s", name, inst.Reason, c.want)
 			}
 			told := slices.ContainsFunc(fx.Events, func(e wire.Event) bool { return e.Reason == "DeviceGone" && e.Text == c.want })
 			if told != (c.want != "") {
@@ -61,23 +61,23 @@ func TestDevicesThatGo(t *testing.T) {
 
 // What an older agent started has the devices where they are at the first look; from then on it is as any other.
 func TestDevicesOfAnOlderAgent(t *testing.T) {
-	d := newDevice(t)
+	agent := newDevice(t)
 	at := func(place string) Facts {
 		return Facts{Facts: wire.WorkerFacts{Attachable: []string{"plc=a"}}, Devices: map[string][]string{"plc=a": {place}}}
 	}
-	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
-	a.Devices = []string{"plc=a"}
-	if i := d.runs(a); i.Given != nil {
+	task := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
+	task.Devices = []string{"plc=a"}
+	if i := agent.runs(task); i.Given != nil {
 		t.Fatalf("before it is known what there is it has been given %v, want that this is not known", i.Given)
 	}
 	for _, c := range []struct {
 		place string
 		state skerry.State
 	}{{"/dev/ttyS1 4:65", skerry.Running}, {"/dev/ttyS1 4:65", skerry.Running}, {"/dev/ttyS1 4:66", skerry.Failed}} {
-		d.start()
-		d.step(Reattach{Tasks: []Task{{ID: a.ID, Name: spec.MainContainer, Attempt: 1, Handle: []byte(`"h"`), Running: true}}})
-		d.step(at(c.place))
-		if i := d.c.ledger.insts[a.ID]; i.State != c.state {
+		agent.start()
+		agent.step(Reattach{Tasks: []Task{{ID: task.ID, Name: spec.MainContainer, Attempt: 1, Handle: []byte(`"h"`), Running: true}}})
+		agent.step(at(c.place))
+		if i := agent.c.ledger.insts[task.ID]; i.State != c.state {
 			t.Errorf("with its device at %s it is %s (%s), want %s", c.place, i.State, i.Reason, c.state)
 		}
 	}
@@ -85,19 +85,19 @@ func TestDevicesOfAnOlderAgent(t *testing.T) {
 
 // What starts again between two looks has its device where it is by then, and does not end for that.
 func TestDeviceThatMovesBeforeAStart(t *testing.T) {
-	d := newDevice(t)
+	agent := newDevice(t)
 	at := func(place string) Facts {
 		return Facts{Facts: wire.WorkerFacts{Attachable: []string{"plc=a"}}, Devices: map[string][]string{"plc=a": {place}}}
 	}
 	a := assignment(skerry.Fence{RootEpoch: 1, ClusterTerm: 1, Sequence: 1})
 	a.Devices = []string{"plc=a"}
-	d.step(at("/dev/ttyUSB0 188:0"))
-	d.wants(a)
-	d.step(at("/dev/ttyUSB1 188:1")) // while its image is fetched
-	d.step(Prepared{ID: a.ID, Fence: a.Fence})
-	d.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 1, At: d.now, Handle: []byte(`"h"`)})
-	d.step(at("/dev/ttyUSB1 188:1"))
-	if i := d.c.ledger.insts[a.ID]; i.State != skerry.Running {
+	agent.step(at("/dev/ttyUSB0 188:0"))
+	agent.wants(a)
+	agent.step(at("/dev/ttyUSB1 188:1")) // while its image is fetched
+	agent.step(Prepared{ID: a.ID, Fence: a.Fence})
+	agent.step(Started{ID: a.ID, Name: spec.MainContainer, Attempt: 1, At: agent.now, Handle: []byte(`"h"`)})
+	agent.step(at("/dev/ttyUSB1 188:1"))
+	if i := agent.c.ledger.insts[a.ID]; i.State != skerry.Running {
 		t.Errorf("it is %s (%s), want that it runs", i.State, i.Reason)
 	}
 }

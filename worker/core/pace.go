@@ -116,6 +116,23 @@ func (r *reporter) setFacts(facts wire.WorkerFacts) {
 	r.hasten()
 }
 
+// given gives where devices are now; nil: it is not known yet what there is.
+func (r *reporter) given(devices []string) map[string][]string {
+	if r.facts == nil || len(devices) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, d := range devices {
+		out[d] = r.devices[d]
+	}
+	return out
+}
+
+// stillAt reports whether a device is where it was. More nodes of it than before are no other device.
+func (r *reporter) stillAt(device string, places []string) bool {
+	return !slices.ContainsFunc(places, func(p string) bool { return !slices.Contains(r.devices[device], p) })
+}
+
 // refuse keeps new work away; an empty text ends that.
 func (r *reporter) refuse(text string) {
 	if r.refusing != text {
