@@ -25,9 +25,9 @@ func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators)
 }
 
 // matching gives devices to requests by Kuhn, The Hungarian Method for the Assignment Problem (1955): a request may push another one on to
-// a device that fits that, too. All sets are of bits, one for each offer. With as many requests and offers as there can be (64 and 512) that
-// takes 160000 steps at most, however they are chosen. A site does it for each worker that it looks at, and whoever writes manifests, or
-// runs a worker, chooses the labels.
+// a device that fits that, too. All sets are of bits, one for each offer. With as many requests and offers as there can be (64 and 512)
+// that takes 160000 steps at most, however they are chosen. A site does it for each worker that it looks at, and whoever writes manifests,
+// or runs a worker, chooses the labels.
 type matching struct {
 	wanted []*DeviceRequest
 	fits   [][]uint64 // by request: the offers that fit
@@ -64,25 +64,25 @@ func newMatching(wanted []*DeviceRequest, free []DeviceOffer) *matching {
 		}
 	}
 	nodes := map[string]int{}
-	for n := range free {
-		d := &free[n]
-		first, known := nodes[d.Node]
-		if !known || d.Node == "" {
-			first = n
+	for offer := range free {
+		dev := &free[offer]
+		first, known := nodes[dev.Node]
+		if !known || dev.Node == "" {
+			first = offer
 		}
-		nodes[d.Node] = first
-		pairs.device, pairs.same[first] = append(pairs.device, first), append(pairs.same[first], n)
+		nodes[dev.Node] = first
+		pairs.device, pairs.same[first] = append(pairs.device, first), append(pairs.same[first], offer)
 		note := func(t trait) {
 			pairs.steps++
 			if set, ok := have[t]; ok {
-				set[n/64] |= 1 << (n % 64)
+				set[offer/64] |= 1 << (offer % 64)
 			}
 		}
-		note(trait{"", d.Name})
-		if class, _, ok := strings.Cut(d.Name, "="); ok {
+		note(trait{"", dev.Name})
+		if class, _, ok := strings.Cut(dev.Name, "="); ok {
 			note(trait{"", class})
 		}
-		for k, v := range d.Labels {
+		for k, v := range dev.Labels {
 			note(trait{k, v})
 		}
 	}

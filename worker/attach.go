@@ -216,8 +216,10 @@ func nodeAt(node string) string {
 }
 
 // tell lists the names of all devices, and what more there is to say of them.
-func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, paths []string) (names []string, details []wire.Device) {
-	names = slices.Concat(r.Names(), slices.Collect(maps.Keys(found)), slices.DeleteFunc(paths, func(p string) bool { return p == "" }))
+func (a *attachables) tell(registry *cdi.Registry, found map[string]devices.Device, paths []string) (names []string,
+	details []wire.Device) {
+	names = slices.Concat(registry.Names(), slices.Collect(maps.Keys(found)),
+		slices.DeleteFunc(paths, func(p string) bool { return p == "" }))
 	slices.Sort(names)
 	names = names[:min(len(names), spec.MaxDevices)]
 	for _, name := range names {
@@ -230,14 +232,14 @@ func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, pat
 		} else if strings.HasPrefix(name, "/") {
 			details = append(details, wire.Device{Name: name, At: nodeAt(a.host(name))})
 		} else {
-			own, all := r.Annotations(name)
+			own, all := registry.Annotations(name)
 			more := wire.Device{Name: name, Labels: a.file.LabelsOf(name, own, all), Shares: devices.SharesOf(a.opt.Rules, spec.DeviceClass(name))}
 			if len(more.Labels) > 0 || more.Shares > 1 {
 				details = append(details, more)
 			}
 		}
 	}
-	return names, a.labelsThatFit(r, details)
+	return names, a.labelsThatFit(registry, details)
 }
 
 // maxLabels bounds the labels of all devices of a worker, in bytes: they go to the site in one frame with everything else.
@@ -265,7 +267,7 @@ func (a *attachables) labelsThatFit(r *cdi.Registry, details []wire.Device) []wi
 
 // locate tells of each device where it is: its nodes with their numbers, or its host. An instance that was given it there has another one,
 // or none, once it is elsewhere, although its name is the same.
-func (a *attachables) locate(r *cdi.Registry, found map[string]devices.Device, names []string) map[string][]string {
+func (a *attachables) locate(registry *cdi.Registry, found map[string]devices.Device, names []string) map[string][]string {
 	where := map[string][]string{}
 	for _, name := range names {
 		var nodes []string
@@ -278,7 +280,7 @@ func (a *attachables) locate(r *cdi.Registry, found map[string]devices.Device, n
 		} else if strings.HasPrefix(name, "/") {
 			nodes = []string{a.host(name)}
 		} else {
-			edits, _ := r.Device(name)
+			edits, _ := registry.Device(name)
 			for _, n := range edits.DeviceNodes {
 				nodes = append(nodes, n.Host())
 			}
