@@ -16,26 +16,26 @@ func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 		return
 	}
 	for _, id := range c.ledger.ids() {
-		i := c.ledger.insts[id]
-		if len(i.A.Devices) == 0 || i.Ending || i.halted() || i.Phase == skerry.PhaseExited {
+		instance := c.ledger.insts[id]
+		if len(instance.A.Devices) == 0 || instance.Ending || instance.halted() || instance.Phase == skerry.PhaseExited {
 			continue
 		}
-		main := i.Containers[spec.MainContainer]
+		main := instance.Containers[spec.MainContainer]
 		begun := main != nil && (main.Running || main.start) // until then it has none yet
-		if begun && i.Given == nil {                         // an older agent started it: this is the first look
-			i.Given = c.reports.given(i.A.Devices)
-			c.ledger.save(i, fx)
+		if begun && instance.Given == nil {                  // an older agent started it: this is the first look
+			instance.Given = c.reports.given(instance.A.Devices)
+			c.ledger.save(instance, fx)
 		}
-		for _, d := range i.A.Devices {
+		for _, d := range instance.A.Devices {
 			why := ""
 			if !slices.Contains(c.reports.facts.Attachable, d) {
 				why = d + " is gone"
-			} else if begun && !c.reports.stillAt(d, i.Given[d]) {
+			} else if begun && !c.reports.stillAt(d, instance.Given[d]) {
 				why = d + " was plugged in again elsewhere"
 			}
 			if why != "" {
-				c.ledger.event(now, i, wire.EventWarning, "DeviceGone", why, fx)
-				c.life.finish(now, i, skerry.Failed, "its device "+why, fx)
+				c.ledger.event(now, instance, wire.EventWarning, "DeviceGone", why, fx)
+				c.life.finish(now, instance, skerry.Failed, "its device "+why, fx)
 				break
 			}
 		}
