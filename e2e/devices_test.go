@@ -92,7 +92,14 @@ func TestDevices(t *testing.T) {
 		return err == nil && len(list) == 1 && slices.Equal(list[0].Devices, []string{"acme.example/sensor=right"}) && s.ready(1)()
 	})
 	chosen("top")
-	s.await("none is on top", says("lacks a device"))
+	s.await("none is on top", func() bool {
+		list, err := s.Root.Instances(context.Background())
+		return err == nil && slices.ContainsFunc(list, func(i wire.Instance) bool {
+			return slices.ContainsFunc(i.Conditions, func(c skerry.Condition) bool {
+				return strings.Contains(c.Reason, "acme.example/sensor (acme.example/side=top, hall=4)")
+			})
+		})
+	})
 	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "chosen"}})
 	s.await("nobody has any", func() bool {
 		list, err := s.Root.Instances(context.Background())
