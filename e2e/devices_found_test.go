@@ -22,7 +22,8 @@ import (
 
 // TestFoundDevices gives instances what their worker finds, where a rule offers it, and what its operator lists by hand. /dev/zero and
 // /dev/full stand for hardware. The one is where the manifest says, a variable tells where the other is, and a device with shares is
-// several instances'. After a device was plugged in elsewhere it is the same one; and a restart of the agent frees nothing.
+// several instances'. After a device was plugged in elsewhere it is the same one, also while no agent ran; and a restart of the agent frees
+// nothing.
 func TestFoundDevices(t *testing.T) {
 	dir := t.TempDir()
 	dev, sys, file := filepath.Join(dir, "dev"), filepath.Join(dir, "sys"), filepath.Join(dir, "etc", "devices.yaml")
@@ -45,13 +46,14 @@ func TestFoundDevices(t *testing.T) {
 		}
 	}
 	const zero, full = 5, 7
+	line := uint32(zero)
 	plug := func(place, vendor, tty string) {
 		t.Helper()
 		at := filepath.Join(sys, "devices", place)
 		write(at+"/idVendor", vendor)
 		write(at+"/idProduct", "6001")
 		write(at+"/serial", "A50285BI")
-		write(at+"/port/tty/"+tty+"/dev", fmt.Sprintf("1:%d\n", zero))
+		write(at+"/port/tty/"+tty+"/dev", fmt.Sprintf("1:%d\n", line))
 		link := func(from, to string) {
 			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 				t.Fatal(err)
@@ -62,7 +64,7 @@ func TestFoundDevices(t *testing.T) {
 		}
 		link("../../../port", at+"/port/tty/"+tty+"/device")
 		link("../../devices/"+place+"/port/tty/"+tty, filepath.Join(sys, "class", "tty", tty))
-		node(filepath.Join(dev, tty), zero)
+		node(filepath.Join(dev, tty), line)
 	}
 	unplug := func(place, tty string) {
 		t.Helper()
@@ -178,4 +180,23 @@ func TestFoundDevices(t *testing.T) {
 	if got := named("reader"); len(got) != 1 || got[0].State != skerry.Running {
 		t.Errorf("after a restart of the agent the reader is %+v, want it running", got)
 	}
+	plant(2)
+	s.await("nobody else asks for it", func() bool { return len(named("second")) == 0 })
+
+	s.stopAgent()
+	if err := s.Worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	unplug("1-3", "ttyUSB7")
+	line = full
+	plug("1-4", "0403", "ttyUSB7") // the node has its path, and is another one
+	s.startWorker("")
+	s.await("the reader has the node of now", func() bool {
+		list := named("reader")
+		if len(list) != 1 || list[0].State != skerry.Running {
+			return false
+		}
+		out, code := s.insideOf(list[0].ID, "write", "/dev/plc", "x")
+		return code != 0 && strings.Contains(out, "no space")
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker"
@@ -27,9 +28,9 @@ func TestDevices(t *testing.T) {
 		t.Helper()
 		var list []string
 		for _, n := range names {
-			list = append(list, fmt.Sprintf(`{"name": %q, "containerEdits": {"env": ["SENSOR=%s"], "deviceNodes": [{"path": "/dev/sensor", "hostPath": "/dev/zero", "permissions": "rw"}]}}`, n, n))
+			list = append(list, fmt.Sprintf(`{"name": %[1]q, "annotations": {"acme.example/side": %[1]q}, "containerEdits": {"env": ["SENSOR=%[1]s"], "deviceNodes": [{"path": "/dev/sensor", "hostPath": "/dev/zero", "permissions": "rw"}]}}`, n))
 		}
-		text := `{"cdiVersion": "0.6.0", "kind": "acme.example/sensor", "containerEdits": {"mounts": [{"hostPath": "/etc/os-release", "containerPath": "/etc/sensor", "options": ["ro"]}]}, "devices": [` + strings.Join(list, ",") + `]}`
+		text := `{"cdiVersion": "0.6.0", "kind": "acme.example/sensor", "annotations": {"hall": "4"}, "containerEdits": {"mounts": [{"hostPath": "/etc/os-release", "containerPath": "/etc/sensor", "options": ["ro"]}]}, "devices": [` + strings.Join(list, ",") + `]}`
 		if err := os.WriteFile(filepath.Join(vendor, "acme.json.new"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -78,6 +79,32 @@ func TestDevices(t *testing.T) {
 			return false
 		}
 	}
+	chosen := func(side string) {
+		t.Helper()
+		match := map[string]string{"hall": "4", "acme.example/side": side}
+		s.do(app("chosen", service("one", "test/workload:1", func(x *spec.ServiceSpec) {
+			x.Args, x.Devices = []string{"sleep"}, []spec.DeviceRequest{{CDI: "acme.example/sensor", Match: match}}
+		})))
+	}
+	chosen("right")
+	s.await("one has the sensor on the right", func() bool {
+		list, err := s.Cluster.Instances(context.Background())
+		return err == nil && len(list) == 1 && slices.Equal(list[0].Devices, []string{"acme.example/sensor=right"}) && s.ready(1)()
+	})
+	chosen("top")
+	s.await("none is on top", func() bool {
+		list, err := s.Root.Instances(context.Background())
+		return err == nil && slices.ContainsFunc(list, func(i wire.Instance) bool {
+			return slices.ContainsFunc(i.Conditions, func(c skerry.Condition) bool {
+				return strings.Contains(c.Reason, "acme.example/sensor (acme.example/side=top, hall=4)")
+			})
+		})
+	})
+	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "chosen"}})
+	s.await("nobody has any", func() bool {
+		list, err := s.Root.Instances(context.Background())
+		return err == nil && len(list) == 0
+	})
 	sensing(2)
 	s.await("three instances are ready", s.ready(3))
 	list, err := s.Root.Instances(t.Context())

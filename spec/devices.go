@@ -15,7 +15,7 @@ import (
 type DeviceRequest struct {
 	CDI   string            `json:"cdi,omitempty" doc:"Class of devices, as vendor.com/class, or one of them by name, as vendor.com/class=name. Workers offer what is described in /etc/cdi and /var/run/cdi (Container Device Interface)."`
 	Class string            `json:"class,omitempty" doc:"Class of devices that a worker finds, or its operator lists by hand (--device-class, --device-file), such as serial or camera; or one device by name, as class=name. The variables SKERRY_DEVICE_SERIAL_0 and so on hold the path or the network address of each."`
-	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices)."`
+	Match map[string]string `json:"match,omitempty" doc:"Labels that each must have, such as vendor: \"0403\" (see skerry get devices). Those of cdi are the annotations of its description, and what the operator adds."`
 	Count int               `json:"count,omitempty" doc:"How many of a class. Default: 1." min:"1" max:"64"`
 	At    string            `json:"at,omitempty" doc:"Path below /dev in the container for the device node of one device of a class. Default: its path on the worker, such as /dev/ttyUSB0."`
 	Path  string            `json:"path,omitempty" doc:"A device by its stable name on the worker, below /dev/serial or /dev/v4l, such as /dev/serial/by-id/usb-FTDI_FT232R_A50285BI-if00-port0. It is at the same path in the container. When it is unplugged the instance ends, and starts again where the device is."`
@@ -56,6 +56,7 @@ func (r *DeviceRequest) Fits(d *DeviceOffer) bool {
 type DeviceOffer struct {
 	Name   string // vendor.com/class=name, class=name or a path
 	Labels map[string]string
+	Node   string // of the host; offers with the same one are one device. Empty: it is not known
 }
 
 // MaxDevices bounds the devices that a worker offers, and those of an instance.
@@ -109,9 +110,14 @@ func CheckDeviceName(s string) bool {
 	return ok
 }
 
-// CheckDeviceLabel reports whether a device can have a label: its key is a word, and its value one line of at most 128 bytes.
+// CheckDeviceLabel reports whether a device can have a label: its key is a word, perhaps after a prefix as annotations of CDI have
+// (vendor.com/word), and its value one line of at most 128 bytes.
 func CheckDeviceLabel(key, value string) bool {
-	return CheckDeviceClass(strings.ToLower(strings.NewReplacer(".", "", "_", "").Replace(key))) && len(value) <= 128 &&
+	word := func(s string) bool {
+		return CheckDeviceClass(strings.ToLower(strings.NewReplacer(".", "", "_", "").Replace(s)))
+	}
+	prefix, name, both := strings.Cut(key, "/")
+	return word(prefix) && (!both || word(name)) && len(key) <= 128 && len(value) <= 128 &&
 		utf8.ValidString(value) && !strings.ContainsFunc(value, unicode.IsControl)
 }
 
@@ -184,44 +190,6 @@ func inOrder(requests []DeviceRequest) (out []*DeviceRequest) {
 	return out
 }
 
-// PickDevices chooses devices for a service among those that are free, the first ones that fit: those that it names, then those of each
-// class. For its gpus and tpus it has those of the worker's classes. missing is a request for which there are too few; nil: there are
-// enough.
-func (s *ServiceSpec) PickDevices(free []DeviceOffer, accelerators Accelerators) (names []string, missing *DeviceRequest) {
-	wanted := inOrder(s.deviceRequests(accelerators))
-	for _, r := range wanted[:min(len(wanted), MaxDevicesInstance)] {
-		// Kuhn, The Hungarian Method for the Assignment Problem (1955): a request may push another one on to a device that fits that, too.
-		if !give(r, free, wanted, &names, make([]bool, len(free))) {
-			return nil, r
-		}
-	}
-	return names, nil
-}
-
-// give adds a device for a request to those that were given, each to the request of the same place, and moves others if it must.
-func give(request *DeviceRequest, free []DeviceOffer, wanted []*DeviceRequest, names *[]string, seen []bool) bool {
-	for pass := range 2 { // one that nobody has is better than one that another must give up
-		for i := range free {
-			holder := slices.Index(*names, free[i].Name)
-			if seen[i] || (pass == 0) != (holder < 0) || !request.Fits(&free[i]) {
-				continue
-			}
-			if seen[i] = true; holder < 0 {
-				*names = append(*names, free[i].Name)
-				return true
-			}
-			given := len(*names)
-			if !give(wanted[holder], free, wanted, names, seen) {
-				continue
-			}
-			// The other one's new device is the last one: they change places.
-			(*names)[holder], (*names)[given] = (*names)[given], (*names)[holder]
-			return true
-		}
-	}
-	return false
-}
-
 // RequestsOf gives for each device of a service's instance the request that it was chosen for; nil: it stands for gpus or tpus.
 func RequestsOf(s *ServiceSpec, names []string) []*DeviceRequest {
 	out := make([]*DeviceRequest, len(names))
@@ -285,8 +253,8 @@ func checkDevice(check *checker, dp string, request *DeviceRequest) {
 	if request.Count > 1 && request.named() {
 		check.add(dp+".count", "leave it out", "there is one device of a name")
 	}
-	if request.Class == "" && len(request.Match) > 0 {
-		check.add(dp+".match", "ask for a class", "only devices of a class that workers find have labels")
+	if request.Path != "" && len(request.Match) > 0 {
+		check.add(dp+".match", "ask for a class", "only devices of a class have labels")
 	}
 	if len(request.Match) > MaxDeviceLabels {
 		check.add(dp+".match", "", "%d labels; at most %d are allowed", len(request.Match), MaxDeviceLabels)

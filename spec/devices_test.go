@@ -32,6 +32,8 @@ func TestPickDevices(t *testing.T) {
 		{"a certain one beside the first", gpus, []DeviceRequest{{CDI: "acme.com/gpu"}, {CDI: "acme.com/gpu=0"}},
 			"acme.com/gpu=0 acme.com/gpu=1", ""},
 		{"by a label", []DeviceOffer{other, ftdi}, []DeviceRequest{{Class: "serial", Match: vendor}}, "serial=a", ""},
+		{"by a label of a vendor", []DeviceOffer{offer("acme.com/gpu=0"), offer("acme.com/gpu=1", "acme.com/model=T4")},
+			[]DeviceRequest{{CDI: "acme.com/gpu", Match: map[string]string{"acme.com/model": "T4"}}}, "acme.com/gpu=1", ""},
 		{"by a label that none has", []DeviceOffer{other}, []DeviceRequest{{Class: "serial", Match: vendor}}, "", "serial (vendor=0403)"},
 		{"the choosy one gets what the other had", []DeviceOffer{ftdi, other},
 			[]DeviceRequest{{Class: "serial"}, {Class: "serial", Match: vendor}},
@@ -81,7 +83,7 @@ func TestPickDevicesAsAllWays(t *testing.T) {
 	for round := range 5000 {
 		var free []DeviceOffer
 		for i := range rng.IntN(6) {
-			free = append(free, DeviceOffer{fmt.Sprintf("%c=%d", 'p'+rng.IntN(2), i), some()})
+			free = append(free, DeviceOffer{Name: fmt.Sprintf("%c=%d", 'p'+rng.IntN(2), i), Labels: some()})
 		}
 		s := &ServiceSpec{}
 		for range 1 + rng.IntN(4) {
@@ -112,7 +114,7 @@ func TestDeviceRequestsAreChecked(t *testing.T) {
 		"\"serial=\" names no class":         {Class: "serial="},
 		"\"Serial\" names no class":          {Class: "Serial"},
 		"one device of a name":               {Class: "serial=a", Count: 2},
-		"have labels":                        {CDI: "acme.com/gpu", Match: map[string]string{"a": "b"}},
+		"have labels":                        {Path: "/dev/serial/by-id/a", Match: map[string]string{"a": "b"}},
 		"no device has a label":              {Class: "serial", Match: map[string]string{"a": "b\n"}},
 		"\"/dev/null\" is no place":          {Class: "serial", At: "/dev/null"},
 		"\"/dev/pts/1\" is no place":         {Class: "serial", At: "/dev/pts/1"},
@@ -125,6 +127,101 @@ func TestDeviceRequestsAreChecked(t *testing.T) {
 		c.devices("s", &ServiceSpec{Devices: []DeviceRequest{r}})
 		if got := fmt.Sprint(c.problems); want == "" && len(c.problems) > 0 || !strings.Contains(got, want) {
 			t.Errorf("%+v: got %q, want %q", r, got, want)
+		}
+	}
+}
+
+// manyDevices are as many requests and devices as there can be, of which the last request has all others move on: request i fits the
+// devices i and i+1 and takes the first of them, and the last one fits device 0 alone.
+func manyDevices() (service *ServiceSpec, free []DeviceOffer) {
+	service = &ServiceSpec{}
+	label := func(i int) map[string]string { return map[string]string{"line": fmt.Sprint(i)} }
+	for i := range MaxDevicesInstance - 1 {
+		r := DeviceRequest{Class: "c", Match: map[string]string{fmt.Sprintf("k%d", i): "x"}}
+		for n := range MaxDeviceLabels - 3 { // each label is looked at
+			r.Match[fmt.Sprintf("a%02d", n)] = "x"
+		}
+		service.Devices = append(service.Devices, r)
+	}
+	service.Devices = append(service.Devices, DeviceRequest{Class: "c", Match: label(0)})
+	for i := range MaxDevices {
+		d := DeviceOffer{Name: fmt.Sprintf("c=%03d", i), Labels: label(i)}
+		for n := range MaxDeviceLabels - 3 {
+			d.Labels[fmt.Sprintf("a%02d", n)] = "x"
+		}
+		if i < MaxDevicesInstance {
+			d.Labels[fmt.Sprintf("k%d", i)], d.Labels[fmt.Sprintf("k%d", i-1)] = "x", "x"
+		}
+		free = append(free, d)
+	}
+	return service, free
+}
+
+// Whatever a manifest asks for and a worker offers, finding devices takes a bounded number of steps: nobody holds a site up by labels.
+func TestPickingIsBounded(t *testing.T) {
+	const most = 160_000
+	chain, free := manyDevices()
+	taken := &ServiceSpec{} // one device more is asked for than fit, after all others have moved on for as long as they can
+	for i := range MaxDevicesInstance {
+		taken.Devices = append(taken.Devices, DeviceRequest{Class: "c", Match: map[string]string{"k" + fmt.Sprint(min(i, 61)): "x"}})
+	}
+	deepest := 0
+	for name, s := range map[string]*ServiceSpec{"all move on": chain, "one too many": taken,
+		"all of one class": {Devices: []DeviceRequest{{Class: "c", Count: MaxDevicesInstance}}}} {
+		m := newMatching(inOrder(s.Devices), free)
+		given := 0
+		for i := range m.wanted {
+			clear(m.seen)
+			if m.give(i) {
+				given++
+			}
+		}
+		if want := map[string]int{"all move on": 64, "one too many": 63, "all of one class": 64}[name]; given != want || m.steps > most {
+			t.Errorf("%s: %d of %d devices were given in %d steps, want %d in at most %d", name, given, len(m.wanted), m.steps, want, most)
+		}
+		deepest = max(deepest, m.steps)
+	}
+	if deepest < MaxDevices*MaxDeviceLabels {
+		t.Errorf("the worst of these took %d steps, want at least a look at each label of each device", deepest)
+	}
+}
+
+// A device that has two paths is one, and neither path is given for a second one.
+func TestTwoNamesOfOneDevice(t *testing.T) {
+	const byID, byPath, other = "/dev/serial/by-id/a", "/dev/serial/by-path/1", "/dev/serial/by-path/2"
+	free := []DeviceOffer{{Name: byID, Node: "/dev/ttyUSB0"}, {Name: byPath, Node: "/dev/ttyUSB0"}, {Name: other, Node: "/dev/ttyUSB1"},
+		{Name: "c=1"}, {Name: "c=2"}}
+	ask := func(paths ...string) (s ServiceSpec) {
+		for _, p := range paths {
+			s.Devices = append(s.Devices, DeviceRequest{Path: p})
+		}
+		return s
+	}
+	for _, c := range []struct {
+		service ServiceSpec
+		want    string
+		missing string
+	}{
+		{ask(byPath), byPath, ""}, {ask(byID, other), byID + " " + other, ""}, {ask(byID, byPath), "", byPath},
+		{ServiceSpec{Devices: []DeviceRequest{{Class: "c", Count: 2}}}, "c=1 c=2", ""}, // of which no node is known
+	} {
+		names, missing := c.service.PickDevices(free, Accelerators{})
+		lacks := ""
+		if missing != nil {
+			lacks = missing.String()
+		}
+		if got := strings.Join(names, " "); got != c.want || lacks != c.missing {
+			t.Errorf("%v: picked %q, lacking %q; want %q, lacking %q", c.service.Devices, got, lacks, c.want, c.missing)
+		}
+	}
+}
+
+// BenchmarkPickDevices measures that worst case for one worker.
+func BenchmarkPickDevices(b *testing.B) {
+	s, free := manyDevices()
+	for b.Loop() {
+		if names, missing := s.PickDevices(free, Accelerators{}); len(names) != MaxDevicesInstance {
+			b.Fatalf("%d devices, missing %v; want %d", len(names), missing, MaxDevicesInstance)
 		}
 	}
 }

@@ -17,7 +17,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/internal/cdi"
 	"skerry.dev/skerry/internal/devices"
@@ -55,10 +58,11 @@ type attachables struct {
 
 	mu       sync.Mutex
 	registry *cdi.Registry
-	listed   []devices.Device          // of the file, as it was when it was right
+	file     devices.File              // as it was when it was right
 	found    map[string]devices.Device // by name: those of the file, of the kernel and of networks
 	names    []string
 	details  []wire.Device
+	where    map[string][]string      // as core.Facts has it
 	problems map[string]string        // that were told of
 	network  map[int][]devices.Device // what was heard, by the rule
 	heardIn  string                   // the file in which that is kept, in case the agent is restarted; empty: it is not
@@ -91,7 +95,7 @@ func (a *attachables) watch() (*dirWatch, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, d := range a.listed {
+	for _, d := range a.file.Devices {
 		for _, node := range d.Nodes {
 			listed = append(listed, filepath.Dir(node))
 		}
@@ -110,7 +114,7 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 		kinds = append(kinds, rule.Kind)
 	}
 	kernel := devices.Offer(a.tree.Find(kinds), a.opt.Rules)
-	var file []devices.Device
+	var file devices.File
 	var wrong error
 	if a.opt.File != "" {
 		file, wrong = devices.ReadFile(a.opt.File)
@@ -126,9 +130,9 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 	defer a.mu.Unlock()
 	if wrong != nil {
 		registry.Problems[a.opt.File] = wrong.Error()
-		file = a.listed // a slip of the pen takes nothing away from who has it
+		file = a.file // a slip of the pen takes nothing away from who has it
 	}
-	a.listed = file
+	a.file = file
 	var heard []devices.Device
 	for _, i := range slices.Sorted(maps.Keys(a.network)) {
 		heard = append(heard, a.network[i]...)
@@ -140,17 +144,19 @@ func (a *attachables) scan() (changed bool, problems map[string]string) {
 		return 1
 	}
 	slices.SortStableFunc(heard, func(x, y devices.Device) int { return rank(&x) - rank(&y) })
-	found := a.offer(registry, slices.Concat(file, kernel), paths)
+	found := a.offer(registry, slices.Concat(file.Devices, kernel), paths)
 	a.offerHeard(registry, found, heard, paths)
 	names, details := a.tell(registry, found, paths)
-	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details)
+	where := a.locate(registry, found, names)
+	changed = a.registry == nil || !slices.Equal(names, a.names) || !reflect.DeepEqual(details, a.details) ||
+		!reflect.DeepEqual(where, a.where)
 	news := map[string]string{}
 	for file, why := range registry.Problems {
 		if a.problems[file] != why {
 			news[file] = why
 		}
 	}
-	a.registry, a.found, a.names, a.details, a.problems = registry, found, names, details, registry.Problems
+	a.registry, a.found, a.names, a.details, a.where, a.problems = registry, found, names, details, where, registry.Problems
 	return changed, news
 }
 
@@ -210,8 +216,10 @@ func nodeAt(node string) string {
 }
 
 // tell lists the names of all devices, and what more there is to say of them.
-func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, paths []string) (names []string, details []wire.Device) {
-	names = slices.Concat(r.Names(), slices.Collect(maps.Keys(found)), slices.DeleteFunc(paths, func(p string) bool { return p == "" }))
+func (a *attachables) tell(registry *cdi.Registry, found map[string]devices.Device, paths []string) (names []string,
+	details []wire.Device) {
+	names = slices.Concat(registry.Names(), slices.Collect(maps.Keys(found)),
+		slices.DeleteFunc(paths, func(p string) bool { return p == "" }))
 	slices.Sort(names)
 	names = names[:min(len(names), spec.MaxDevices)]
 	for _, name := range names {
@@ -223,11 +231,77 @@ func (a *attachables) tell(r *cdi.Registry, found map[string]devices.Device, pat
 			details = append(details, more)
 		} else if strings.HasPrefix(name, "/") {
 			details = append(details, wire.Device{Name: name, At: nodeAt(a.host(name))})
-		} else if shares := devices.SharesOf(a.opt.Rules, spec.DeviceClass(name)); shares > 1 {
-			details = append(details, wire.Device{Name: name, Shares: shares})
+		} else {
+			own, all := registry.Annotations(name)
+			more := wire.Device{Name: name, Labels: a.file.LabelsOf(name, own, all), Shares: devices.SharesOf(a.opt.Rules, spec.DeviceClass(name))}
+			if len(more.Labels) > 0 || more.Shares > 1 {
+				details = append(details, more)
+			}
 		}
 	}
-	return names, details
+	return names, a.labelsThatFit(registry, details)
+}
+
+// maxLabels bounds the labels of all devices of a worker, in bytes: they go to the site in one frame with everything else.
+const maxLabels = 256 << 10
+
+// labelsThatFit leaves out the labels for which there is no room: a file may give each of many devices many long ones.
+func (a *attachables) labelsThatFit(r *cdi.Registry, details []wire.Device) []wire.Device {
+	room := maxLabels
+	for i := range details {
+		size := 0
+		for k, v := range details[i].Labels {
+			size += len(k) + len(v)
+		}
+		if room -= size; room >= 0 {
+			continue
+		}
+		details[i].Labels = nil
+		if r.Problems["labels"] == "" {
+			r.Problems["labels"] = fmt.Sprintf("all devices together have more than %d bytes of labels: from %s on they have none", maxLabels,
+				details[i].Name)
+		}
+	}
+	return details
+}
+
+// locate tells of each device where it is: its nodes with their numbers, or its host. An instance that was given it there has another one,
+// or none, once it is elsewhere, although its name is the same.
+func (a *attachables) locate(registry *cdi.Registry, found map[string]devices.Device, names []string) map[string][]string {
+	where := map[string][]string{}
+	for _, name := range names {
+		var nodes []string
+		if d, ok := found[name]; ok {
+			nodes = d.Nodes
+			if len(nodes) == 0 {
+				where[name] = []string{d.Host()}
+				continue
+			}
+		} else if strings.HasPrefix(name, "/") {
+			nodes = []string{a.host(name)}
+		} else {
+			edits, _ := registry.Device(name)
+			for _, n := range edits.DeviceNodes {
+				nodes = append(nodes, n.Host())
+			}
+		}
+		for _, n := range nodes {
+			where[name] = append(where[name], numberedNode(n))
+		}
+		slices.Sort(where[name])
+	}
+	return where
+}
+
+// numberedNode is where a device node really is, with its number; of anything else, such as a directory of nodes, only its path counts.
+func numberedNode(node string) string {
+	at := nodeAt(node)
+	if st, err := os.Stat(at); err == nil && at != "" {
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			return fmt.Sprintf("%s %d:%d", at, unix.Major(uint64(sys.Rdev)), unix.Minor(uint64(sys.Rdev)))
+		}
+	}
+	return node
 }
 
 // host gives where a path below /dev is on this machine.
@@ -238,10 +312,10 @@ func (a *attachables) host(path string) string {
 	return path
 }
 
-func (a *attachables) list() ([]string, []wire.Device) {
+func (a *attachables) list() ([]string, []wire.Device, map[string][]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.names), slices.Clone(a.details)
+	return slices.Clone(a.names), slices.Clone(a.details), a.where // which nobody changes: each look makes another one
 }
 
 // apply gives a container the devices that its cluster chose for it.

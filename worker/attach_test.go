@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ func (b *bench) adapter(serial, tty string, minor uint32) {
 func (b *bench) offers(want string) {
 	b.t.Helper()
 	b.scan()
-	names, _ := b.list()
+	names, _, _ := b.list()
 	if got := strings.Join(names, " "); got != want {
 		b.t.Errorf("the worker offers %q, want %q", got, want)
 	}
@@ -139,7 +140,7 @@ func TestSharesAreTold(t *testing.T) {
 		"devices": [{"name": "0", "containerEdits": {"env": ["A=b"]}}]}`)
 	b.adapter("A", "ttyUSB0", 5)
 	b.offers("acme.example/gpu=0 serial=0403-6001-A")
-	_, details := b.list()
+	_, details, _ := b.list()
 	for i, want := range []int{4, 2} {
 		if len(details) != 2 || details[i].Shares != want {
 			t.Errorf("details %d of %+v: want %d shares", i, details, want)
@@ -147,6 +148,64 @@ func TestSharesAreTold(t *testing.T) {
 	}
 	if len(details) == 2 && (details[1].Labels["serial"] != "A" || details[1].At != filepath.Join(b.dir, "dev", "ttyUSB0")) {
 		t.Errorf("of the adapter is told %+v, want its labels and node", details[1])
+	}
+}
+
+// A device whose node has another number is elsewhere, whatever path or name it has.
+func TestWhereDevicesAre(t *testing.T) {
+	rig := newBench(t)
+	rig.adapter("A", "ttyUSB0", 5)
+	rig.node("acme0", 7)
+	rig.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/port",
+		"devices": [{"name": "a", "containerEdits": {"deviceNodes": [{"path": "/dev/acme0", "hostPath": "DEV/acme0"}]}}]}`)
+	rig.write("devices.yaml", `devices: [{class: camera, name: gate, address: "rtsp://u:p@10.0.0.7/x"}]`)
+	dev := filepath.Join(rig.dir, "dev")
+	want := map[string][]string{"/dev/serial/by-id/usb-A": {dev + "/ttyUSB0 1:5"}, "acme.example/port=a": {dev + "/acme0 1:7"},
+		"camera=gate": {"10.0.0.7"}}
+	rig.scan()
+	if _, _, where := rig.list(); !reflect.DeepEqual(where, want) {
+		t.Errorf("devices are at %v, want %v", where, want)
+	}
+	if err := os.Remove(filepath.Join(dev, "acme0")); err != nil {
+		t.Fatal(err)
+	}
+	rig.node("acme0", 3)
+	want["acme.example/port=a"] = []string{dev + "/acme0 1:3"}
+	changed, _ := rig.scan()
+	if _, _, where := rig.list(); !changed || !reflect.DeepEqual(where, want) {
+		t.Errorf("after a node has got another number, devices are at %v, changed: %v; want %v", where, changed, want)
+	}
+}
+
+// What a vendor says of its devices are labels of them, and so is what the operator adds to that. A file that gives many devices many long
+// ones makes no report that is too large, and the operator is told.
+func TestVendorsDevicesHaveLabels(t *testing.T) {
+	rig := newBench(t, "acme.example/gpu,shares=4")
+	rig.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "annotations": {"acme.example/model": "T4", "hall": "1"},
+		"devices": [{"name": "0", "containerEdits": {"env": ["A=b"]}, "annotations": {"memory": "16Gi"}}, {"name": "1"}]}`)
+	rig.write("devices.yaml", `devices: [{cdi: acme.example/gpu=1, labels: {hall: "2"}}]`)
+	rig.offers("acme.example/gpu=0 acme.example/gpu=1")
+	_, details, _ := rig.list()
+	for i, want := range []string{"map[acme.example/model:T4 hall:1 memory:16Gi]", "map[acme.example/model:T4 hall:2]"} {
+		if len(details) != 2 || fmt.Sprint(details[i].Labels) != want || details[i].Shares != 4 || details[i].At != "" {
+			t.Errorf("details %d of %+v: want the labels %s, 4 shares and no node", i, details, want)
+		}
+	}
+	var list []string
+	for i := range spec.MaxDevices {
+		var labels []string
+		for n := range spec.MaxDeviceLabels {
+			labels = append(labels, fmt.Sprintf(`"k%d": %q`, n, strings.Repeat("x", 120)))
+		}
+		list = append(list, fmt.Sprintf(`{"name": "%03d", "annotations": {%s}}`, i, strings.Join(labels, ",")))
+	}
+	rig.write("cdi/acme.json", `{"cdiVersion": "0.6.0", "kind": "acme.example/gpu", "devices": [`+strings.Join(list, ",")+`]}`)
+	if _, problems := rig.scan(); len(problems) != 1 || !strings.Contains(problems["labels"], "bytes of labels") {
+		t.Errorf("the operator is told %q, want that there are too many labels", problems)
+	}
+	_, details, _ = rig.list()
+	if size := len(fmt.Sprint(details)); size > 2*maxLabels || len(details) != spec.MaxDevices || len(details[0].Labels) == 0 {
+		t.Errorf("%d devices with labels have %d bytes, want %d with less than %d", len(details), size, spec.MaxDevices, 2*maxLabels)
 	}
 }
 
@@ -207,7 +266,7 @@ func TestHeardDevicesAreOffered(t *testing.T) {
 	b := newBench(t, "camera=onvif,interface=eth9")
 	b.hear(0, []devices.Device{{Class: "camera", Name: "dock", Address: "http://user:secret@10.0.0.7/onvif"}})
 	b.offers("camera=dock")
-	if _, details := b.list(); len(details) != 1 || details[0].At != "10.0.0.7" {
+	if _, details, _ := b.list(); len(details) != 1 || details[0].At != "10.0.0.7" {
 		t.Errorf("of it is told %+v, want its host and nothing more", details)
 	}
 	b.hear(0, nil)
@@ -237,7 +296,7 @@ func TestHeardDevicesOutliveTheAgent(t *testing.T) {
 	}
 	again := restarted("gpu", "serial", rule+",shares=2")
 	again.offers("camera=dock")
-	if _, details := again.list(); len(details) != 1 || details[0].At != "10.0.0.7" || details[0].Shares != 2 {
+	if _, details, _ := again.list(); len(details) != 1 || details[0].At != "10.0.0.7" || details[0].Shares != 2 {
 		t.Errorf("of it is told %+v, want where it was, and that two may have it", details)
 	}
 	restarted("camera=onvif,interface=eth8,model=P3245").offers("")
@@ -262,7 +321,7 @@ func TestManyInANetwork(t *testing.T) {
 	}
 	b.hear(0, many)
 	b.scan()
-	names, details := b.list()
+	names, details, _ := b.list()
 	if len(names) != spec.MaxDevices {
 		t.Errorf("%d devices are offered, want %d", len(names), spec.MaxDevices)
 	}

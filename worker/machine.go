@@ -49,13 +49,14 @@ type FactOptions struct {
 }
 
 // facts describes the machine.
-func (s *Server) facts() wire.WorkerFacts {
+func (s *Server) facts() core.Facts {
+	var where map[string][]string
 	f := wire.WorkerFacts{Arch: goruntime.GOARCH, OS: goruntime.GOOS, Labels: s.opt.Facts.Labels, Area: s.opt.Facts.Area,
 		Location: s.opt.Facts.Location, Address: hostAddress(s), Version: s.opt.Version,
 		Taints: s.opt.Facts.Taints, Devices: s.opt.Facts.Devices, Power: s.opt.Facts.Power,
 		Accelerators: s.opt.Facts.Accelerators, Egress: s.opt.Network != nil, Levels: true, Signatures: true,
 		Features: spec.AgentFeatures()}
-	f.Attachable, f.DeviceDetails = s.attach.list()
+	f.Attachable, f.DeviceDetails, where = s.attach.list()
 	if len(s.opt.NFS.Allowed) == 0 { // nobody comes here in vain
 		f.Features = slices.DeleteFunc(f.Features, func(feature string) bool { return feature == spec.FeatureNFS })
 	}
@@ -83,7 +84,7 @@ func (s *Server) facts() wire.WorkerFacts {
 		f.Overlay = s.overlayNet.tell(context.Background(), f.Address, s.opt.Network.Networks())
 	}
 	f.Agent = s.program.last()
-	return f
+	return core.Facts{Facts: f, Devices: where}
 }
 
 // freeAt is the free space of the file system that a directory is on, and whether it is known.

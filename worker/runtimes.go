@@ -117,11 +117,11 @@ func (rt *runtimes) busy(ctx context.Context, d runtime.Driver) bool {
 
 // tell tells of the machine. Whoever looked before a verdict came may speak after those who looked later, so each looks again whether it
 // told of the last ones.
-func (rt *runtimes) tell(look func() wire.WorkerFacts, post func(msg any)) {
+func (rt *runtimes) tell(look func() core.Facts, post func(msg any)) {
 	for again := true; again; {
 		facts := look()
-		post(core.Facts{Facts: facts})
-		again = !reflect.DeepEqual(facts.Runtimes, rt.last())
+		post(facts)
+		again = !reflect.DeepEqual(facts.Facts.Runtimes, rt.last())
 	}
 }
 

@@ -149,7 +149,7 @@ func (d *changing) Check(context.Context) runtime.Report {
 // Facts that were looked up before a verdict came, and are told after it, are told again.
 func TestVerdictIsNotLost(t *testing.T) {
 	rt := newRuntimes([]runtime.Driver{slowTest{name: spec.RuntimeVM}}, "", false, slog.New(slog.DiscardHandler))
-	look := func() wire.WorkerFacts { return wire.WorkerFacts{Runtimes: rt.last()} }
+	look := func() core.Facts { return core.Facts{Facts: wire.WorkerFacts{Runtimes: rt.last()}} }
 	var told wire.WorkerFacts
 	keep := func(m any) { told = m.(core.Facts).Facts }
 	first := true

@@ -31,7 +31,6 @@ func (r Attachable) For(q *Query) Check {
 type device struct {
 	spec.DeviceOffer
 	shares int
-	at     string // its node; empty: it is not known
 }
 
 // devicesOf joins what a worker offers with what it tells of single ones.
@@ -41,7 +40,7 @@ func devicesOf(w *Worker) (out []device) {
 		if more, ok := w.DeviceDetails[name]; ok {
 			d.Labels, d.shares = more.Labels, max(more.Shares, 1)
 			if strings.HasPrefix(more.At, "/") { // one host in a network may have several
-				d.at = more.At
+				d.Node = more.At
 			}
 		}
 		out = append(out, d)
@@ -56,16 +55,16 @@ func (x *extra) users() func(d *device) int {
 	}
 	at := map[string]int{}
 	for i := range x.devices {
-		at[x.devices[i].at] += x.taken[x.devices[i].Name]
+		at[x.devices[i].Node] += x.taken[x.devices[i].Name]
 	}
 	for name, node := range x.were { // who has it ends, and may have it open until then
 		at[node] += x.taken[name]
 	}
 	return func(d *device) int {
-		if d.at == "" {
+		if d.Node == "" {
 			return x.taken[d.Name]
 		}
-		return at[d.at]
+		return at[d.Node]
 	}
 }
 

@@ -29,12 +29,15 @@ type Spec struct {
 	Kind    string   `json:"kind"` // vendor.com/class
 	Devices []Device `json:"devices"`
 	Edits   Edits    `json:"containerEdits"` // for all of them
+	// Annotations are of all of them, too.
+	Annotations map[string]string `json:"annotations"`
 }
 
 // Device is one device.
 type Device struct {
-	Name  string `json:"name"`
-	Edits Edits  `json:"containerEdits"`
+	Name        string            `json:"name"`
+	Edits       Edits             `json:"containerEdits"`
+	Annotations map[string]string `json:"annotations"`
 }
 
 // Edits are what of a container changes.
@@ -148,14 +151,20 @@ func plain(p string) bool {
 
 // Registry is what the files of some directories describe.
 type Registry struct {
-	devices map[string]Edits // by vendor/class=name
+	devices map[string]described // by vendor/class=name
 	// Problems tells, by file, why it does not count.
 	Problems map[string]string
 }
 
+// described is what a file says of a device.
+type described struct {
+	edits    Edits
+	own, all map[string]string // annotations of it alone, and of all of its file
+}
+
 // Load reads all files. What is wrong with one has no effect on others; a directory that is not there has none.
 func Load(dirs []string) *Registry {
-	r := &Registry{devices: map[string]Edits{}, Problems: map[string]string{}}
+	r := &Registry{devices: map[string]described{}, Problems: map[string]string{}}
 	for _, dir := range dirs {
 		here := map[string]string{} // of this directory: which file has a device
 		for _, file := range files(dir) {
@@ -176,7 +185,7 @@ func Load(dirs []string) *Registry {
 					continue
 				}
 				here[name] = file
-				r.devices[name] = s.Edits.with(d.Edits)
+				r.devices[name] = described{s.Edits.with(d.Edits), d.Annotations, s.Annotations}
 			}
 		}
 	}
@@ -204,8 +213,8 @@ func (e Edits) with(o Edits) Edits {
 
 // Names lists the devices whose nodes are all there, in order.
 func (r *Registry) Names() (out []string) {
-	for name, e := range r.devices {
-		if !slices.ContainsFunc(e.DeviceNodes, func(n DeviceNode) bool { _, err := os.Stat(n.Host()); return err != nil }) {
+	for name, d := range r.devices {
+		if !slices.ContainsFunc(d.edits.DeviceNodes, func(n DeviceNode) bool { _, err := os.Stat(n.Host()); return err != nil }) {
 			out = append(out, name)
 		}
 	}
@@ -215,8 +224,8 @@ func (r *Registry) Names() (out []string) {
 
 // Nodes lists the nodes of the host that belong to some device.
 func (r *Registry) Nodes() (out []string) {
-	for _, e := range r.devices {
-		for _, n := range e.DeviceNodes {
+	for _, d := range r.devices {
+		for _, n := range d.edits.DeviceNodes {
 			out = append(out, n.Host())
 		}
 	}
@@ -225,8 +234,13 @@ func (r *Registry) Nodes() (out []string) {
 
 // Device gives what changes for a device.
 func (r *Registry) Device(name string) (Edits, bool) {
-	e, ok := r.devices[name]
-	return e, ok
+	d, ok := r.devices[name]
+	return d.edits, ok
+}
+
+// Annotations gives those of a device, and those of all devices of its file.
+func (r *Registry) Annotations(name string) (own, all map[string]string) {
+	return r.devices[name].own, r.devices[name].all
 }
 
 // Host is where the node is on the host.

@@ -1,9 +1,11 @@
 package devices
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -211,9 +213,9 @@ func TestOffer(t *testing.T) {
 func TestFile(t *testing.T) {
 	good := "devices:\n- {class: plc, name: press-4, nodes: [/dev/ttyS1], labels: {line: \"4\"}, shares: 2}\n" +
 		"- {class: camera, name: gate, address: \"rtsp://10.0.0.7/stream\"}\n"
-	list, err := ParseFile([]byte(good))
-	if err != nil || strings.Join(ids(list), " ") != "plc=press-4 camera=gate" {
-		t.Fatalf("got %q and %v, want two devices", ids(list), err)
+	file, err := ParseFile([]byte(good))
+	if err != nil || strings.Join(ids(file.Devices), " ") != "plc=press-4 camera=gate" {
+		t.Fatalf("got %q and %v, want two devices", ids(file.Devices), err)
 	}
 	for text, want := range map[string]string{
 		"devices: [{class: plc, name: a}]":                                                        "either nodes",
@@ -228,6 +230,11 @@ func TestFile(t *testing.T) {
 		"devices: [{class: c, name: a, address: \"h\"}]":                                          "neither a URL",
 		"devices: [{class: c, name: a, address: \"h:1\"}, {class: c, name: a, address: \"h:2\"}]": "twice",
 		"devices: [{class: c, name: a, address: \"h:1\", labels: {\"a b\": x}}]":                  "label",
+		"devices: [{cdi: acme.com/gpu, class: gpu, labels: {a: b}}]":                              "nothing else",
+		"devices: [{cdi: acme.com/gpu, labels: {a: b}, shares: 2}]":                               "--device-class",
+		"devices: [{cdi: gpu, labels: {a: b}}]":                                                   "neither vendor.com/class",
+		"devices: [{cdi: acme.com/gpu, labels: {a/b/c: b}}]":                                      "label",
+		"devices: [{cdi: acme.com/gpu, labels: {a: b}}, {cdi: acme.com/gpu}]":                     "twice",
 		"x": "",
 	} {
 		if _, err := ParseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -239,15 +246,60 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// What the operator says of a device comes before what its vendor does, and one device before all of its class.
+func TestLabelsOfVendorsDevices(t *testing.T) {
+	file, err := ParseFile([]byte(`devices:
+- {cdi: acme.com/gpu, labels: {rack: "1", side: both}}
+- {cdi: acme.com/gpu=0, labels: {side: left}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := map[string]string{}
+	for i := range spec.MaxDeviceLabels {
+		many["k"+strconv.Itoa(i)] = "v"
+	}
+	for _, dev := range []struct {
+		name, device string
+		own, all     map[string]string
+		want         string
+	}{
+		{"the file alone", "acme.com/gpu=0", nil, nil, "map[rack:1 side:left]"},
+		{"of another device", "acme.com/gpu=1", nil, nil, "map[rack:1 side:both]"},
+		{"of another class", "acme.com/gpus=0", nil, nil, "map[]"},
+		{"annotations", "acme.com/gpus=0", map[string]string{"acme.com/model": "T4"}, map[string]string{"acme.com/model": "any", "b": "c"},
+			"map[acme.com/model:T4 b:c]"},
+		{"annotations against the file", "acme.com/gpu=0", map[string]string{"side": "x", "a": "b"}, map[string]string{"rack": "9"},
+			"map[a:b rack:1 side:left]"},
+		{"what can be no label", "acme.com/gpus=0", map[string]string{"a b": "c", "/x": "y", "x/": "y", "n": "two\nlines", "t": "\x1b[2J",
+			"long": strings.Repeat("x", 129), strings.Repeat("k", 129): "v", "ok": "yes"}, nil, "map[ok:yes]"},
+	} {
+		if got := fmt.Sprint(file.LabelsOf(dev.device, dev.own, dev.all)); got != dev.want {
+			t.Errorf("%s: %s has %s, want %s", dev.name, dev.device, got, dev.want)
+		}
+	}
+	if got := file.LabelsOf("acme.com/gpu=0", many, nil); len(got) != spec.MaxDeviceLabels || got["side"] != "left" {
+		t.Errorf("with many annotations it has %d labels: %v; want %d, and those of the file among them", len(got), got, spec.MaxDeviceLabels)
+	}
+}
+
 func FuzzParseFile(f *testing.F) {
 	f.Add([]byte("devices: [{class: plc, name: a, nodes: [/dev/ttyS1], labels: {a: b}, shares: 2}]"))
 	f.Add([]byte("devices: [{class: camera, name: a, address: \"rtsp://u:p@10.0.0.7/x\"}]"))
+	f.Add([]byte("devices: [{cdi: acme.com/gpu=0, labels: {acme.com/side: left}}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := ParseFile(data)
+		file, err := ParseFile(data)
 		if err != nil {
 			return
 		}
-		for _, d := range list {
+		for name := range file.Labels {
+			for k, v := range file.LabelsOf(name, file.Labels[""], nil) {
+				if _, _, _, ok := spec.ParseCDI(name); !ok || !spec.CheckDeviceLabel(k, v) {
+					t.Errorf("%q has the label %q=%q", name, k, v)
+				}
+			}
+		}
+		for _, d := range file.Devices {
 			if !spec.CheckDeviceClass(d.Class) || !spec.CheckDeviceName(d.Name) ||
 				(d.Address == "") == (len(d.Nodes) == 0) || strings.ContainsAny(d.Address, "\n \x00") {
 				t.Errorf("accepted %+v", d)

@@ -51,6 +51,7 @@ for (const [name, server, password, paths] of [
       "/workers/w1?tab=history",
       "/ingresses",
       "/workers/w1?tab=runtimes",
+      "/workers/w1?tab=devices",
       "/workers/w1?tab=overlay",
       "/map",
       "/people",

@@ -38,7 +38,6 @@ type Core struct {
 	snapshots *snapshotBook
 	contact   *contacts
 	overlay   *overlayItems
-	looked    bool // whether what runs has its devices
 }
 
 // New makes a core without state; Load adds the records of the store, Start ends that, and Reattach must follow.
@@ -129,9 +128,9 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.snapshots.review(&fx)
 		c.replay(now, &fx)
 	case Facts:
-		if was := c.reports.facts; c.reports.setFacts(m.Facts) || !c.looked { // they may have come before it was known what runs
-			c.endWithout(now, was, &fx)
-		}
+		c.reports.setFacts(m.Facts)
+		c.reports.devices = m.Devices
+		c.endWithout(now, &fx) // also if nothing has changed: they may have come before it was known what runs
 	case Usage:
 		c.reports.used(now, m)
 	case Refuse:

@@ -5,36 +5,37 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// endWithout ends instances whose devices are gone, or have come back elsewhere since the facts that were known: what they hold open leads
-// nowhere. Their owner has them start again where such a device is.
-func (c *Core) endWithout(now time.Time, was *wire.WorkerFacts, fx *wire.Effects) {
+// endWithout ends instances whose devices are gone, or are elsewhere than when they were given: what they hold open leads nowhere, or to
+// another device. It does not matter whether an agent ran when that happened. Their owner has them start again where such a device is.
+func (c *Core) endWithout(now time.Time, fx *wire.Effects) {
 	if c.reports.facts == nil || !c.ledger.ready {
 		return
 	}
-	c.looked = true
-	var before map[string]wire.Device
-	if was != nil {
-		before = was.Details()
-	}
-	there := c.reports.facts.Details()
 	for _, id := range c.ledger.ids() {
-		i := c.ledger.insts[id]
-		if len(i.A.Devices) == 0 || i.Ending || i.halted() || i.Phase == skerry.PhaseExited {
+		instance := c.ledger.insts[id]
+		if len(instance.A.Devices) == 0 || instance.Ending || instance.halted() || instance.Phase == skerry.PhaseExited {
 			continue
 		}
-		for _, d := range i.A.Devices {
+		main := instance.Containers[spec.MainContainer]
+		begun := main != nil && (main.Running || main.start) // until then it has none yet
+		if begun && instance.Given == nil {                  // an older agent started it: this is the first look
+			instance.Given = c.reports.given(instance.A.Devices)
+			c.ledger.save(instance, fx)
+		}
+		for _, d := range instance.A.Devices {
 			why := ""
-			if at := before[d].At; !slices.Contains(c.reports.facts.Attachable, d) {
+			if !slices.Contains(c.reports.facts.Attachable, d) {
 				why = d + " is gone"
-			} else if at != "" && at != there[d].At {
+			} else if begun && !c.reports.stillAt(d, instance.Given[d]) {
 				why = d + " was plugged in again elsewhere"
 			}
 			if why != "" {
-				c.ledger.event(now, i, wire.EventWarning, "DeviceGone", why, fx)
-				c.life.finish(now, i, skerry.Failed, "its device "+why, fx)
+				c.ledger.event(now, instance, wire.EventWarning, "DeviceGone", why, fx)
+				c.life.finish(now, instance, skerry.Failed, "its device "+why, fx)
 				break
 			}
 		}

@@ -29,6 +29,8 @@ type inst struct {
 	Times      []time.Time           `json:"times,omitempty"` // of counted restarts, in the window
 	Exit       *wire.Exit            `json:"exit,omitempty"`
 	StartedAt  time.Time             `json:"startedAt,omitzero"`
+	// Given tells where each of its devices was when main was started last, as Facts.Devices does. Records of older agents have none.
+	Given map[string][]string `json:"given,omitempty"`
 	preparation
 	Restart uint64           `json:"restart"` // the last request that was carried out
 	Ending  bool             `json:"ending,omitempty"`

@@ -198,6 +198,7 @@ func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) 
 		}
 	}
 	if k := instance.main(); !k.Running && !k.start {
+		instance.Given = life.reports.given(instance.A.Devices)
 		instance.start(spec.MainContainer, fx)
 	}
 	if instance.main().Running {

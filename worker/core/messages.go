@@ -28,7 +28,11 @@ type (
 	// Reattach tells, once after the start, which tasks are on the machine.
 	Reattach struct{ Tasks []Task }
 	// Facts tells what the machine is; it is sent on when it changes.
-	Facts struct{ Facts wire.WorkerFacts }
+	Facts struct {
+		Facts wire.WorkerFacts
+		// Devices tells where each that it offers is: its nodes with their numbers, or its host in a network. It stays here.
+		Devices map[string][]string
+	}
 	// Usage tells what is used; it goes into the next report.
 	Usage struct {
 		Used       spec.Resources

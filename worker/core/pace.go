@@ -44,10 +44,11 @@ const (
 type reporter struct {
 	fixed    time.Duration // as Options.ReportFixed
 	facts    *wire.WorkerFacts
-	factsNew bool   // they go into the next report
-	refusing string // why it gets no new work; empty: it does
-	usage    Usage  // now
-	told     Usage  // in the last report
+	devices  map[string][]string // as Facts.Devices
+	factsNew bool                // they go into the next report
+	refusing string              // why it gets no new work; empty: it does
+	usage    Usage               // now
+	told     Usage               // in the last report
 	seq      uint64
 	asked    wire.Pace // that the cluster asks for
 	reportAt time.Time // the last report; zero: the next one is due at once
@@ -106,14 +107,30 @@ func (r *reporter) linked(now time.Time, w *wire.Welcome, fx *wire.Effects) {
 // hasten has the next report be due at once.
 func (r *reporter) hasten() { r.reportAt = time.Time{} }
 
-// setFacts takes what the machine is, and reports whether that is new.
-func (r *reporter) setFacts(facts wire.WorkerFacts) bool {
+// setFacts takes what the machine is.
+func (r *reporter) setFacts(facts wire.WorkerFacts) {
 	if r.facts != nil && reflect.DeepEqual(*r.facts, facts) {
-		return false
+		return
 	}
 	r.facts, r.factsNew = &facts, true
 	r.hasten()
-	return true
+}
+
+// given gives where devices are now; nil: it is not known yet what there is.
+func (r *reporter) given(devices []string) map[string][]string {
+	if r.facts == nil || len(devices) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, d := range devices {
+		out[d] = r.devices[d]
+	}
+	return out
+}
+
+// stillAt reports whether a device is where it was. More nodes of it than before are no other device.
+func (r *reporter) stillAt(device string, places []string) bool {
+	return !slices.ContainsFunc(places, func(p string) bool { return !slices.Contains(r.devices[device], p) })
 }
 
 // refuse keeps new work away; an empty text ends that.

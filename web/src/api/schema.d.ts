@@ -3190,7 +3190,7 @@ export interface components {
             class?: string;
             /** @description How many of a class. Default: 1. */
             count?: number;
-            /** @description Labels that each must have, such as vendor: "0403" (see skerry get devices). */
+            /** @description Labels that each must have, such as vendor: "0403" (see skerry get devices). Those of cdi are the annotations of its description, and what the operator adds. */
             match?: {
                 [key: string]: string;
             };

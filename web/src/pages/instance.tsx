@@ -4,6 +4,7 @@ import { useNavigate, useParams, useSearchParams } from "react-router-dom";
 import type { Explanation, Instance } from "../api/types";
 import { ago, clock, span } from "../format";
 import { A, Empty, Loaded, Page, Panel, useActs } from "../parts/basics";
+import { Words } from "../parts/facts";
 import { later } from "../parts/later";
 import { Logs } from "../parts/logs";
 import { MigrateButton } from "../parts/migrate";
@@ -136,6 +137,7 @@ function State({ i }: { i: Instance }) {
         )
         .join(", ") || "–",
     ],
+    ["Devices", i.devices?.length ? <Words list={i.devices} /> : "–"],
     ["Requested", `CPU ${i.resources?.cpu ?? "–"}, memory ${i.resources?.memory ?? "–"}`],
     ["Runtime overhead", i.overhead ? `CPU ${i.overhead.cpu ?? 0}, memory ${i.overhead.memory ?? 0}` : "–"],
     ["Image", i.digest || "–"],

@@ -4,6 +4,7 @@ import { useParams, useSearchParams } from "react-router-dom";
 import type { OverlayView, RuntimeReport, WorkerView } from "../api/types";
 import { ago, bytes, clock, cores, count, parseBytes, parseCPU, span } from "../format";
 import { A, Empty, Loaded, Page, Panel } from "../parts/basics";
+import { DevicesOf } from "../parts/devices";
 import { Drain } from "../parts/drain";
 import { Credit, Facts, inNetwork, place, Words } from "../parts/facts";
 import { later } from "../parts/later";
@@ -51,6 +52,7 @@ export default function WorkerPage() {
               <Tabs.Tab value="state">State</Tabs.Tab>
               <Tabs.Tab value="history">History</Tabs.Tab>
               <Tabs.Tab value="runtimes">Runtimes</Tabs.Tab>
+              <Tabs.Tab value="devices">Devices</Tabs.Tab>
               <Tabs.Tab value="overlay">Overlay</Tabs.Tab>
               {can("apps:read") && <Tabs.Tab value="instances">Instances</Tabs.Tab>}
               {can("events:read") && <Tabs.Tab value="events">Events</Tabs.Tab>}
@@ -67,6 +69,9 @@ export default function WorkerPage() {
               <Panel title="Runtimes, as the worker tested them itself">
                 <Runtimes list={w.facts?.runtimes ?? []} />
               </Panel>
+            </Tabs.Panel>
+            <Tabs.Panel value="devices">
+              <DevicesOf w={w} />
             </Tabs.Panel>
             <Tabs.Panel value="overlay">
               <Overlay path={path} w={w} />
@@ -140,7 +145,6 @@ function State({ w }: { w: WorkerView }) {
                 ],
                 ["Taints", f.taints?.length ? <Words list={f.taints} /> : undefined],
                 ["Devices", f.devices?.length ? <Words list={f.devices} /> : undefined],
-                ["Attachable", f.attachable?.length ? <Words list={f.attachable} /> : undefined],
                 ["Power", f.power && `${f.power.idle} W idle, ${f.power.busy} W busy`],
                 ["Machine", w.machine],
                 ["Agent", f.version ?? w.version],
