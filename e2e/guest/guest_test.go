@@ -248,14 +248,16 @@ func (g *guest) apply(t *testing.T) {
 	if procs := g.must(t, "cd "+g.manager+"$(systemctl show -P ControlGroup skerry-worker) && find -name cgroup.procs | xargs cat"); procs != agent {
 		t.Errorf("processes of the worker's service are %q, its own is %s", procs, agent)
 	}
-	if n := g.must(t, "for p in $(pgrep conmon); do cat /proc/$p/cgroup; done | grep -c '"+g.member(path.Base(g.manager), "skerry.slice/skerry-workloads.service/")+"'"); n != "2" {
+	workloads := g.member(path.Base(g.manager), "skerry.slice/skerry-workloads.service/")
+	if n := g.must(t, "for p in $(pgrep conmon); do cat /proc/$p/cgroup; done | grep -c '"+workloads+"'"); n != "2" {
 		t.Errorf("%s supervisors are in the slice, not 2", n)
 	}
 	// An exec is bound by the limits, too.
 	if out := g.must(t, "skerry exec run/bare -- cat /proc/self/cgroup"); !strings.Contains(out, g.member("memory", g.running["bare"].group)) {
 		t.Errorf("exec in a process runs in %q", out)
 	}
-	if out := g.must(t, "skerry exec run/box -- /workload read /proc/self/cgroup"); !slices.ContainsFunc(strings.Split(out, "\n"), func(l string) bool { return strings.HasSuffix(l, g.member("memory", "")) }) {
+	out := g.must(t, "skerry exec run/box -- /workload read /proc/self/cgroup")
+	if !strings.Contains(out+"\n", g.member("memory", "")+"\n") {
 		t.Errorf("exec in a container sees %q", out)
 	}
 	g.must(t, "skerry exec run/box -- /workload write /data/kept 'before the power went'")
@@ -264,7 +266,8 @@ func (g *guest) apply(t *testing.T) {
 	if g.contained && !mayLower() {
 		want = "0\n0\n0"
 	}
-	if out := g.must(t, "cat /proc/$(systemctl show -P MainPID skerry-worker)/oom_score_adj; for p in $(pgrep workload); do cat /proc/$p/oom_score_adj; done"); out != want {
+	if out := g.must(t, "cat /proc/$(systemctl show -P MainPID skerry-worker)/oom_score_adj; "+
+		"for p in $(pgrep workload); do cat /proc/$p/oom_score_adj; done"); out != want {
 		t.Errorf("oom_score_adj of the agent and of what it runs: %q, want %q", out, want)
 	}
 }
