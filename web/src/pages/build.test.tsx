@@ -104,3 +104,24 @@ test("an application is edited as it was written", async () => {
     { timeout: 8000 },
   );
 }, 20_000);
+
+test("a manifest with several services is drawn at once", async () => {
+  const user = userEvent.setup();
+  asUser(<Build />, {
+    role: "root",
+    scopes: ["apps.read", "apps.write"],
+    at: "/build",
+    route: "/build",
+    answers: {
+      "/schema/application.json": schema,
+      "/v1/namespaces": { items: [] },
+      "/v1/plan": { instances: [], services: [] },
+    },
+  });
+  const yaml = await screen.findByRole("textbox", { name: "Manifest as YAML" }, { timeout: 5000 });
+  expect(screen.queryByRole("tab", { name: "Application" })).toBeNull();
+  await user.click(yaml);
+  await user.keyboard("{Control>}a{/Control}{Delete}");
+  await user.paste("metadata: {name: watch}\nspec:\n  services:\n  - name: camera\n  - name: store\n");
+  expect(await screen.findByRole("tab", { name: "Application" }, { timeout: 5000 })).toBeTruthy();
+}, 20_000);

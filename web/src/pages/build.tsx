@@ -190,7 +190,7 @@ function Editor({
       {current?.error !== undefined && (judged || unreachable(current.error)) && <Problem error={current.error} />}
       <Grid>
         <Grid.Col span={{ base: 12, lg: 7 }}>
-          {brief ? (
+          {brief && shown.services.length < 2 ? (
             <Stack>
               {m.broken && <Paused why={m.broken.message} />}
               <Start c={c} m={shown} service={serviceSchema} onMore={() => setBrief(false)} />
