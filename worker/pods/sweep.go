@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -67,7 +68,7 @@ func (w *Worker) dropSecret(ctx context.Context, meta *Meta) error {
 	w.mu.Lock()
 	_, known := w.apps[id]
 	w.mu.Unlock()
-	if !ours || known {
+	if !ours || known || w.hasPod(id) {
 		return nil
 	}
 	w.log.Info("a secret that nobody uses is removed", "instance", string(id), "secret", meta.Name)
@@ -79,4 +80,12 @@ func (w *Worker) dropSecret(ctx context.Context, meta *Meta) error {
 		return nil
 	}
 	return err
+}
+
+// hasPod reports whether there is a pod of an instance that has not ended. One that no record has may be wanted still: the store has lost
+// records, and the site has not said yet what it wants here.
+func (w *Worker) hasPod(id skerry.InstanceID) bool {
+	return slices.ContainsFunc(w.fleet.ofWorker(w.name), func(p *Pod) bool {
+		return p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended
+	})
 }

@@ -102,3 +102,26 @@ func TestSecretThatIsPreparedMeanwhileStays(t *testing.T) {
 		t.Errorf("a secret that was removed while it was written has status %d, want 200", code)
 	}
 }
+
+// A store that has lost its records leaves pods running until the site says what of them is wanted; they keep their files.
+func TestSecretOfPodStays(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	assigned := assignment(t, `{"name":"web","image":"x"}`)
+	if done := worker.prepare(t.Context(), core.Prepare{A: *assigned}); done.Err != "" {
+		t.Fatalf("prepare = %+v, want no error", done)
+	}
+	clear(worker.apps)
+	pod, err := worker.fleet.opt.Style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.fleet.note(pod)
+	if err := worker.dropSecrets(t.Context()); err != nil {
+		t.Fatalf("dropSecrets = %v, want nil", err)
+	}
+	if code, _ := kubelet.Do("GET", secretPath("skerry", filesName(assigned.ID, "n1")), nil, nil); code != 200 {
+		t.Errorf("the secret of a pod has status %d, want 200", code)
+	}
+}
