@@ -33,8 +33,15 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 }
 
-// dropSecrets removes the secrets of this worker, by their labels, whose instance is not known here.
+// dropSecrets removes the secrets of this worker, by their labels, whose instance is not known here. One worker looks at a time: each
+// answer may be large, and the API server reads the secrets of all for it.
 func (w *Worker) dropSecrets(ctx context.Context) error {
+	select {
+	case w.fleet.sweeping <- struct{}{}:
+		defer func() { <-w.fleet.sweeping }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	style, client := &w.fleet.opt.Style, w.fleet.opt.Client
 	query := url.Values{"limit": {fmt.Sprint(sweepPage)}, "labelSelector": {managedLabel + "=" + managedBy + "," + siteLabel + "=" +
 		labelValue(style.Site) + "," + workerLabel + "=" + labelValue(w.name)}}

@@ -5,7 +5,10 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/worker/core"
@@ -123,5 +126,31 @@ func TestSecretOfPodStays(t *testing.T) {
 	}
 	if code, _ := kubelet.Do("GET", secretPath("skerry", filesName(assigned.ID, "n1")), nil, nil); code != 200 {
 		t.Errorf("the secret of a pod has status %d, want 200", code)
+	}
+}
+
+// The workers of many nodes begin at once, and do not look for secrets at once.
+func TestSweepsFollowEachOther(t *testing.T) {
+	var now, most atomic.Int32
+	first := alone(t, answering(t, func(to http.ResponseWriter, _ *http.Request) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		time.Sleep(20 * time.Millisecond)
+		now.Add(-1)
+		fmt.Fprint(to, `{"items":[]}`)
+	}))
+	var all sync.WaitGroup
+	for i := range 8 {
+		w := newWorker(first.fleet, fmt.Sprint("n", i), fmt.Sprint("n", i))
+		all.Go(func() {
+			if err := w.dropSecrets(t.Context()); err != nil {
+				t.Errorf("dropSecrets = %v, want nil", err)
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d workers looked at once, want 1", most.Load())
 	}
 }
