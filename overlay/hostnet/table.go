@@ -63,7 +63,8 @@ func (n *Network) writeTables(ms []mapping, e *egress, marks bool) error {
 	// up its share of them, and get no answer. Nothing is translated here, and the answers are let through as they are.
 	gateway := netip.PrefixFrom(n.state.gateway(), 32)
 	rule(raw, ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, bridge), ipIn(daddr, gateway), protocol(unix.IPPROTO_UDP), toPort(53), untracked())
-	rule(answers, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), ipIn(saddr, gateway), protocol(unix.IPPROTO_UDP), fromPort(53), untracked())
+	rule(answers, ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, bridge), ipIn(saddr, gateway), protocol(unix.IPPROTO_UDP), fromPort(53),
+		untracked())
 	for _, subnet := range n.subnets() {
 		rule(post, ipIn(saddr, subnet), ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, bridge), masquerade)
 	}
