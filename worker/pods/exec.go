@@ -91,6 +91,10 @@ func (f sends) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) 
 // serveExec runs a command in the container of an instance, over an upgraded connection; see package execstream. The kubelet runs it, with
 // the user and the variables of the container.
 func (w *Worker) serveExec(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	if r.Header.Get("Upgrade") != execstream.ProtoExec { // else the command would run, and nobody see how it ends
+		_, _, _ = execstream.Accept(to, r, execstream.ProtoExec)
+		return nil
+	}
 	asked := r.URL.Query()
 	// What `skerry exec --tty` says of the caller's terminal; Kubernetes sets it for those that it makes.
 	ofTerminal := func(env string) bool { return asked.Get("tty") == "true" && strings.HasPrefix(env, "TERM=") }

@@ -136,8 +136,19 @@ func TestTerminalIsNotRefused(t *testing.T) {
 		"tty=true&env=TERM%3Dxterm&env=A%3D": skerry.CodeUnsupported,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/instances/web-1/exec?command=sh&"+query, nil)
+		r.Header.Set("Upgrade", execstream.ProtoExec)
 		if err := worker.serveExec(httptest.NewRecorder(), r, "web-1"); skerry.AsError(err).Code != want {
 			t.Errorf("exec with %s = %v, want %s", query, err, want)
 		}
+	}
+}
+
+// A request that cannot become a stream is refused before Kubernetes has begun the command.
+func TestCommandNeedsUpgrade(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/instances/web-1/exec?command=sh", nil)
+	to := httptest.NewRecorder()
+	if err := worker.serveExec(to, r, "web-1"); err != nil || to.Code != http.StatusUpgradeRequired {
+		t.Errorf("exec without an upgrade = %v, status %d, want status 426", err, to.Code)
 	}
 }
