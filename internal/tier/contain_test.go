@@ -49,3 +49,29 @@ func TestContainedPanics(t *testing.T) {
 		}
 	}
 }
+
+// slowHost takes its time to record what a loop tells at its end.
+type slowHost struct{ idleHost }
+
+func (slowHost) Record(time.Time, []wire.Event) []wire.Write {
+	time.Sleep(50 * time.Millisecond)
+	return nil
+}
+
+// A view that panics for what a life serves begins another life, whichever of the two is heard of first.
+func TestPanicOfViewThatIsServed(t *testing.T) {
+	lives := 0
+	var r *Role
+	r = newRole(t, &idleCore{}, func(ctx context.Context, _ *loop.Loop) error {
+		if lives++; lives == 2 {
+			return nil
+		}
+		return r.View(ctx, func(loop.Core) { panic("view") })
+	})
+	r.Host = slowHost{}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.Run(ctx); err != nil || lives != 2 {
+		t.Errorf("Run = %v in life %d, want nil in the second", err, lives)
+	}
+}

@@ -210,7 +210,9 @@ func (r *Role) live(ctx context.Context) error {
 		}
 	case err = <-serveDone:
 		cancel()
-		if e := <-loopDone; e != nil && err == nil {
+		e := <-loopDone
+		// What a panic refused may have ended what is served before the loop has said so.
+		if _, panicked := errors.AsType[*loop.PanicError](e); panicked || e != nil && err == nil {
 			err = ended(e)
 		}
 	}
