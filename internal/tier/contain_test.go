@@ -75,3 +75,21 @@ func TestPanicOfViewThatIsServed(t *testing.T) {
 		t.Errorf("Run = %v in life %d, want nil in the second", err, lives)
 	}
 }
+
+// A role that panics as soon as it lives does not take a processor, and fill a log, with its lives.
+func TestPanicsAreNoSpin(t *testing.T) {
+	lives := 0
+	var r *Role
+	r = newRole(t, &idleCore{}, func(ctx context.Context, _ *loop.Loop) error {
+		lives++
+		return r.View(ctx, func(loop.Core) { panic("view") })
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+	if lives < 2 || lives > 12 {
+		t.Errorf("got %d lives in a second, want some 10", lives)
+	}
+}
