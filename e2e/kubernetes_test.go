@@ -342,8 +342,8 @@ const pair = `{"apiVersion":"skerry/v1","kind":"Application","metadata":{"name":
 {"name":"front","image":"test/kit:1","command":["/kit","call","back","/secret/word"],"links":[{"service":"back"}],
 "placement":{"labels":{"kubernetes.io/hostname":"node.two"}},"resources":{"cpu":0.1,"memory":"32Mi"}}]}}`
 
-// reached has an instance on one node call another by the host port that its file of endpoints names; what it gets is a file of a secret. The
-// same port is reached through root and site.
+// reached has an instance on one node call another by the host port that its file of endpoints names; what it gets is a file of a secret.
+// The same port is reached through root and site.
 func (n *kubernetesTest) reached() {
 	n.t.Helper()
 	ctx := n.t.Context()

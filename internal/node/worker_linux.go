@@ -273,8 +273,8 @@ func (c *WorkerConfig) fillMachine() {
 	}
 }
 
-// ordinaryUmask has directories and files of instances be as open as they are meant to be, whatever the shell that started the worker masks:
-// users of containers could not enter those of theirs. What is the worker's alone is made for root alone in any case.
+// ordinaryUmask has directories and files of instances be as open as they are meant to be, whatever the shell that started the worker
+// masks: users of containers could not enter those of theirs. What is the worker's alone is made for root alone in any case.
 func ordinaryUmask() { unix.Umask(0o022) }
 
 // openToUsers makes a directory, if need be, and has it that users of containers' own namespaces can enter it, whoever made it first:

@@ -25,12 +25,15 @@ const probeEvery = time.Second
 // firstProbe is the wait before the first try: a member of etcd that died is replaced in moments.
 const firstProbe = 100 * time.Millisecond
 
+// shortestLife is how long after the beginning of a life that ended by a panic the next one begins at the earliest.
+const shortestLife = 100 * time.Millisecond
+
 const keyProbe = "meta/probe"
 
 // Role runs a core in lives. A life ends when the store refuses a commit: the core is then built anew from what is
 // stored, answers readers, refuses writers, and lives again as soon as the store takes a write. That is the same path as
 // a crash, so there is no second way in which state could come about. A life also ends when a message makes the core panic: that
-// message is refused, in the lives that follow too (loop.Refusals), and the next life begins at once. A core that panics while it is built,
+// message is refused, in the lives that follow too (loop.Refusals), and the next life begins soon. A core that panics while it is built,
 // or when a time has come, ends the process, or Run (Contain): what is stored is the reason, and another life would meet it again.
 type Role struct {
 	Store store.Store
@@ -156,6 +159,7 @@ func (r *Role) Post(msg any) {
 func (r *Role) Run(ctx context.Context) error {
 	defer close(r.stopped)
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := r.live(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -163,6 +167,10 @@ func (r *Role) Run(ctx context.Context) error {
 		if p, ok := errors.AsType[*loop.PanicError](err); ok {
 			r.Log.Error("a message made this role panic; it is refused, and the role goes on from what is stored; please report it",
 				"err", p.Value, "message", p.Message, "from", p.Sender, "held", p.Held, "stack", string(p.Stack))
+			select { // one that panics as soon as it lives is not to take a processor
+			case <-ctx.Done():
+			case <-time.After(shortestLife - time.Since(began)):
+			}
 			continue
 		}
 		var refused *refusedError
@@ -210,7 +218,9 @@ func (r *Role) live(ctx context.Context) error {
 		}
 	case err = <-serveDone:
 		cancel()
-		if e := <-loopDone; e != nil && err == nil {
+		e := <-loopDone
+		// What a panic refused may have ended what is served before the loop has said so.
+		if _, panicked := errors.AsType[*loop.PanicError](e); panicked || e != nil && err == nil {
 			err = ended(e)
 		}
 	}

@@ -91,6 +91,9 @@ func NewUp(cfg UpConfig) (*Up, error) {
 		Log: cfg.Log,
 	})
 	if err != nil {
+		if u.http != nil {
+			u.http.Close()
+		}
 		return nil, err
 	}
 	u.Transport = link.NewTransport(func() (link.Opener, error) { return u.client, nil })

@@ -93,6 +93,12 @@ func (n *Network) shareFlows(instances int) error {
 		if err := errors.Join(nft.AddSet(set, nil), nft.AddSet(over, nil)); err != nil {
 			return err
 		}
+		// In rules of its own, because one ends where the kernel has no room to note an address.
+		refuse := nft.AddChain(&nftables.Chain{Table: table, Name: fmt.Sprintf("refuse%d", f.size)})
+		address := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.offset, Len: f.size}
+		nft.AddRule(&nftables.Rule{Table: table, Chain: refuse, Exprs: []expr.Any{address,
+			&expr.Dynset{SrcRegKey: 1, SetName: over.Name, SetID: over.ID, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE)}}})
+		nft.AddRule(&nftables.Rule{Table: table, Chain: refuse, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}})
 		nft.AddRule(&nftables.Rule{Table: table, Chain: begin, Exprs: append(ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, n.opts.bridge()),
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}},
@@ -100,11 +106,10 @@ func (n *Network) shareFlows(instances int) error {
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW),
 				Xor: make([]byte, 4)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.offset, Len: f.size},
+			address,
 			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: uint32(unix.NFT_DYNSET_OP_ADD),
 				Exprs: []expr.Any{&expr.Connlimit{Count: uint32(share), Flags: expr.NFT_CONNLIMIT_F_INV}}},
-			&expr.Dynset{SrcRegKey: 1, SetName: over.Name, SetID: over.ID, Operation: uint32(unix.NFT_DYNSET_OP_UPDATE)},
-			&expr.Verdict{Kind: expr.VerdictDrop},
+			&expr.Verdict{Kind: expr.VerdictJump, Chain: refuse.Name},
 		)})
 	}
 	switch err := n.commit(nft, false); {

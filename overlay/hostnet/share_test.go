@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -41,6 +42,49 @@ func begun(t *testing.T, host *os.File, from net.IP) (n int) {
 	return n
 }
 
+// floodFrom begins more flows than an instance may have.
+func floodFrom(t *testing.T, instance *os.File) {
+	t.Helper()
+	must(t, kernel.In(instance, func() error {
+		c, err := net.ListenPacket("udp4", ":0")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for port := range 4 * leastFlows {
+			if _, err := c.WriteTo([]byte("x"), &net.UDPAddr{IP: net.ParseIP(remoteIP), Port: 10000 + port}); err != nil {
+				return fmt.Errorf("packet %d: %w", port, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// TestShareHoldsWithoutItsNote: an instance has no more than its share where the kernel has no room to note that it was refused more.
+func TestShareHoldsWithoutItsNote(t *testing.T) {
+	s := newSite(t)
+	o := s.options("w1")
+	o.Flows = 2 * leastFlows
+	n := s.open(t, o)
+	as, err := n.Set(t.Context(), wants("hostile"))
+	must(t, err)
+	nft, err := n.nftables()
+	must(t, err)
+	var full []nftables.SetElement
+	for i := range maxSources {
+		full = append(full, nftables.SetElement{Key: []byte{198, 18 + byte(i>>16), byte(i >> 8), byte(i)}})
+	}
+	for part := range slices.Chunk(full, atOnce) {
+		set := &nftables.Set{Table: n.sharesTable(), Name: "refused4", KeyType: nftables.TypeIPAddr, HasTimeout: true, Timeout: refusedFor}
+		must(t, nft.SetAddElements(set, part))
+	}
+	must(t, nft.Flush())
+	floodFrom(t, open(t, as["hostile"].NetNS))
+	if got := begun(t, s.host, net.IP(as["hostile"].Addresses[0].Addr().AsSlice())); got != leastFlows {
+		t.Errorf("%d connections of one instance, and its share is %d", got, leastFlows)
+	}
+}
+
 // TestOneInstanceLeavesConnections: an instance whose half-open flows would fill the kernel's table has its share of it, others go on, also
 // when tables are written anew, and what ends makes room.
 func TestOneInstanceLeavesConnections(t *testing.T) {
@@ -53,21 +97,7 @@ func TestOneInstanceLeavesConnections(t *testing.T) {
 	must(t, err)
 	hostile, honest := open(t, as["hostile"].NetNS), open(t, as["honest"].NetNS)
 	from := net.IP(as["hostile"].Addresses[0].Addr().AsSlice())
-	flood := func() {
-		must(t, kernel.In(hostile, func() error {
-			c, err := net.ListenPacket("udp4", ":0")
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			for port := range 4 * leastFlows {
-				if _, err := c.WriteTo([]byte("x"), &net.UDPAddr{IP: net.ParseIP(remoteIP), Port: 10000 + port}); err != nil {
-					return fmt.Errorf("packet %d: %w", port, err)
-				}
-			}
-			return nil
-		}))
-	}
+	flood := func() { floodFrom(t, hostile) }
 	flood()
 	if got := begun(t, s.host, from); got != leastFlows {
 		t.Errorf("%d connections of one instance, and its share is %d", got, leastFlows)

@@ -324,6 +324,9 @@ func (c *Client) putSecret(ctx context.Context, s *secretObject) error {
 	err := c.do(ctx, http.MethodPost, collection(path), nil, s, nil)
 	if exists(err) {
 		err = c.do(ctx, http.MethodPut, path, nil, s, nil)
+		if absent(err) { // it was swept away meanwhile
+			err = c.do(ctx, http.MethodPost, collection(path), nil, s, nil)
+		}
 	}
 	return err
 }

@@ -91,13 +91,19 @@ func (f sends) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) 
 // serveExec runs a command in the container of an instance, over an upgraded connection; see package execstream. The kubelet runs it, with
 // the user and the variables of the container.
 func (w *Worker) serveExec(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
+	if r.Header.Get("Upgrade") != execstream.ProtoExec { // else the command would run, and nobody see how it ends
+		_, _, _ = execstream.Accept(to, r, execstream.ProtoExec)
+		return nil
+	}
 	asked := r.URL.Query()
+	// What `skerry exec --tty` says of the caller's terminal; Kubernetes sets it for those that it makes.
+	ofTerminal := func(env string) bool { return asked.Get("tty") == "true" && strings.HasPrefix(env, "TERM=") }
 	switch {
 	case len(asked["command"]) == 0:
 		return skerry.Errorf(skerry.CodeInvalid, "a command is missing")
 	case asked.Get("user") != "":
 		return skerry.Errorf(skerry.CodeUnsupported, "in a pod a command runs as the user of the container").WithHint("omit the user")
-	case len(asked["env"]) > 0:
+	case len(slices.DeleteFunc(asked["env"], ofTerminal)) > 0:
 		return skerry.Errorf(skerry.CodeUnsupported, "in a pod a command has the variables of the container").
 			WithHint("run `env NAME=VALUE COMMAND`, if the image has such a program")
 	}

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/execstream"
 )
 
@@ -122,5 +124,31 @@ func TestCommandIsPassedOn(t *testing.T) {
 		execstream.Exit: `{"code":0}`}
 	if !maps.Equal(got, want) {
 		t.Errorf("the caller got %q, want %q", got, want)
+	}
+}
+
+// The command line tells a terminal's kind in a variable; Kubernetes gives a terminal one of its own. Other variables are refused.
+func TestTerminalIsNotRefused(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	for query, want := range map[string]skerry.Code{
+		"tty=true&env=TERM%3Dxterm":          skerry.CodeUnavailable, // as there is no such instance yet
+		"env=TERM%3Dxterm":                   skerry.CodeUnsupported,
+		"tty=true&env=TERM%3Dxterm&env=A%3D": skerry.CodeUnsupported,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/instances/web-1/exec?command=sh&"+query, nil)
+		r.Header.Set("Upgrade", execstream.ProtoExec)
+		if err := worker.serveExec(httptest.NewRecorder(), r, "web-1"); skerry.AsError(err).Code != want {
+			t.Errorf("exec with %s = %v, want %s", query, err, want)
+		}
+	}
+}
+
+// A request that cannot become a stream is refused before Kubernetes has begun the command.
+func TestCommandNeedsUpgrade(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/instances/web-1/exec?command=sh", nil)
+	to := httptest.NewRecorder()
+	if err := worker.serveExec(to, r, "web-1"); err != nil || to.Code != http.StatusUpgradeRequired {
+		t.Errorf("exec without an upgrade = %v, status %d, want status 426", err, to.Code)
 	}
 }

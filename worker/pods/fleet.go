@@ -50,6 +50,8 @@ type Fleet struct {
 	nodes *mirror[Node]
 	pods  *mirror[Pod]
 	wake  chan struct{} // nodes have changed
+	// sweeping is held by the worker that looks for secrets that nobody uses.
+	sweeping chan struct{}
 
 	mu      sync.Mutex
 	known   map[string]*Node
@@ -66,8 +68,9 @@ const goneMost = 4096
 
 // NewFleet makes a fleet; Run starts it.
 func NewFleet(opt Options) *Fleet {
-	f := &Fleet{opt: opt, wake: make(chan struct{}, 1), known: map[string]*Node{}, needs: map[string]map[string]need{},
-		own: map[string]*Pod{}, gone: map[string]*Pod{}, waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}}
+	f := &Fleet{opt: opt, wake: make(chan struct{}, 1), sweeping: make(chan struct{}, 1), known: map[string]*Node{},
+		needs: map[string]map[string]need{}, own: map[string]*Pod{}, gone: map[string]*Pod{},
+		waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}}
 	f.nodes = newMirror(opt.Client, "/api/v1/nodes", func(n *Node) *Meta { return &n.Metadata }, opt.Log)
 	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
 	f.pods = newMirror(opt.Client, "/api/v1/pods", func(p *Pod) *Meta { return &p.Metadata }, opt.Log)

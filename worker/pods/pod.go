@@ -33,6 +33,7 @@ const (
 	fenceNote     = "skerry.dev/fence"
 	attemptNote   = "skerry.dev/attempt"
 	restartNote   = "skerry.dev/restart"
+	preparedNote  = "skerry.dev/prepared"
 	mainContainer = spec.MainContainer
 )
 

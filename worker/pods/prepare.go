@@ -3,6 +3,7 @@ package pods
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,8 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	}
 	secret := &secretObject{APIVersion: "v1", Kind: "Secret", Data: map[string][]byte{},
 		Metadata: w.fleet.opt.Style.metadata(filesName(assigned.ID, w.name), w.name, assigned)}
+	// Kubernetes makes no version of what changes nothing, and a sweep that listed an earlier one must find another.
+	secret.Metadata.Annotations[preparedNote] = rand.Text()
 	for i, f := range assigned.Spec.Config {
 		secret.Data[configKey(i)] = []byte(f.Content)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -32,8 +33,15 @@ func (w *Worker) sweep(ctx context.Context) {
 	}
 }
 
-// dropSecrets removes the secrets of this worker, by their labels, whose instance is not known here.
+// dropSecrets removes the secrets of this worker, by their labels, whose instance is not known here. One worker looks at a time: each
+// answer may be large, and the API server reads the secrets of all for it.
 func (w *Worker) dropSecrets(ctx context.Context) error {
+	select {
+	case w.fleet.sweeping <- struct{}{}:
+		defer func() { <-w.fleet.sweeping }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	style, client := &w.fleet.opt.Style, w.fleet.opt.Client
 	query := url.Values{"limit": {fmt.Sprint(sweepPage)}, "labelSelector": {managedLabel + "=" + managedBy + "," + siteLabel + "=" +
 		labelValue(style.Site) + "," + workerLabel + "=" + labelValue(w.name)}}
@@ -67,7 +75,7 @@ func (w *Worker) dropSecret(ctx context.Context, meta *Meta) error {
 	w.mu.Lock()
 	_, known := w.apps[id]
 	w.mu.Unlock()
-	if !ours || known {
+	if !ours || known || w.hasPod(id) {
 		return nil
 	}
 	w.log.Info("a secret that nobody uses is removed", "instance", string(id), "secret", meta.Name)
@@ -79,4 +87,12 @@ func (w *Worker) dropSecret(ctx context.Context, meta *Meta) error {
 		return nil
 	}
 	return err
+}
+
+// hasPod reports whether there is a pod of an instance that has not ended. One that no record has may be wanted still: the store has lost
+// records, and the site has not said yet what it wants here.
+func (w *Worker) hasPod(id skerry.InstanceID) bool {
+	return slices.ContainsFunc(w.fleet.ofWorker(w.name), func(p *Pod) bool {
+		return p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended
+	})
 }

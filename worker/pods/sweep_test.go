@@ -3,15 +3,19 @@ package pods
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/worker/core"
 	"skerry.dev/skerry/worker/pods/podstest"
 )
 
-// Secrets that an earlier life made for instances that no record has are removed; those of others, and of what is known, stay. One that is
-// prepared meanwhile stays as well.
+// Secrets that an earlier life made for instances that no record has are removed; those of others, and of what is known, stay.
 func TestSecretsOfNobodyAreRemoved(t *testing.T) {
 	server := podstest.NewServer(t)
 	worker := alone(t, server.URL)
@@ -55,16 +59,98 @@ func TestSecretsOfNobodyAreRemoved(t *testing.T) {
 	if left := slices.Sorted(maps.Keys(got)); !slices.Equal(left, want) {
 		t.Errorf("secrets of %q are left, want of %q", left, want)
 	}
-	// It was listed before it was written again.
-	put("late-1", "n1", nil)
-	var late secretObject
-	path := secretPath("skerry", filesName("late-1", "n1"))
-	kubelet.Do("GET", path, nil, &late)
-	kubelet.Do("PUT", path, late, nil)
-	if err := worker.dropSecret(t.Context(), &late.Metadata); err != nil {
-		t.Fatalf("dropSecret of one that has changed = %v, want nil", err)
+}
+
+// A secret that was listed before its instance was prepared again stays, though what is in it is what was in it before, and so does one of
+// which the removal comes between the two requests that write it.
+func TestSecretThatIsPreparedMeanwhileStays(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	assigned := assignment(t, `{"name":"web","image":"x"}`)
+	path := secretPath("skerry", filesName(assigned.ID, "n1"))
+	prepare := func() {
+		t.Helper()
+		if done := worker.prepare(t.Context(), core.Prepare{A: *assigned}); done.Err != "" {
+			t.Fatalf("prepare = %+v, want no error", done)
+		}
 	}
+	listed := func() (listed secretObject) {
+		kubelet.Do("GET", path, nil, &listed)
+		return listed
+	}
+	drop := func(listed secretObject) {
+		t.Helper()
+		delete(worker.apps, assigned.ID) // as it was when this was looked at
+		if err := worker.dropSecret(t.Context(), &listed.Metadata); err != nil {
+			t.Errorf("dropSecret = %v, want nil", err)
+		}
+	}
+	prepare() // in an earlier life
+	before := listed()
+	prepare()
+	drop(before)
 	if code, _ := kubelet.Do("GET", path, nil, nil); code != 200 {
 		t.Errorf("a secret that was written meanwhile has status %d, want 200", code)
+	}
+	server.Fault(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			server.Fault(nil)
+			drop(listed())
+		}
+		return false
+	})
+	prepare()
+	if code, _ := kubelet.Do("GET", path, nil, nil); code != 200 {
+		t.Errorf("a secret that was removed while it was written has status %d, want 200", code)
+	}
+}
+
+// A store that has lost its records leaves pods running until the site says what of them is wanted; they keep their files.
+func TestSecretOfPodStays(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	assigned := assignment(t, `{"name":"web","image":"x"}`)
+	if done := worker.prepare(t.Context(), core.Prepare{A: *assigned}); done.Err != "" {
+		t.Fatalf("prepare = %+v, want no error", done)
+	}
+	clear(worker.apps)
+	pod, err := worker.fleet.opt.Style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.fleet.note(pod)
+	if err := worker.dropSecrets(t.Context()); err != nil {
+		t.Fatalf("dropSecrets = %v, want nil", err)
+	}
+	if code, _ := kubelet.Do("GET", secretPath("skerry", filesName(assigned.ID, "n1")), nil, nil); code != 200 {
+		t.Errorf("the secret of a pod has status %d, want 200", code)
+	}
+}
+
+// The workers of many nodes begin at once, and do not look for secrets at once.
+func TestSweepsFollowEachOther(t *testing.T) {
+	var now, most atomic.Int32
+	first := alone(t, answering(t, func(to http.ResponseWriter, _ *http.Request) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		time.Sleep(20 * time.Millisecond)
+		now.Add(-1)
+		fmt.Fprint(to, `{"items":[]}`)
+	}))
+	var all sync.WaitGroup
+	for i := range 8 {
+		w := newWorker(first.fleet, fmt.Sprint("n", i), fmt.Sprint("n", i))
+		all.Go(func() {
+			if err := w.dropSecrets(t.Context()); err != nil {
+				t.Errorf("dropSecrets = %v, want nil", err)
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d workers looked at once, want 1", most.Load())
 	}
 }

@@ -25,8 +25,8 @@ import (
 )
 
 // Kubelet is a stand-in for the agent of a node: it registers the node, and runs the one container of each pod that is bound to it as a
-// process. It has no images or namespaces: Programs says which program an image stands for, and what it lacks cannot be pulled. Of volumes it
-// has the files of secrets, in a directory of its own: a path in the command or a variable that is there leads there.
+// process. It has no images or namespaces: Programs says which program an image stands for, and what it lacks cannot be pulled. Of volumes
+// it has the files of secrets, in a directory of its own: a path in the command or a variable that is there leads there.
 type Kubelet struct {
 	t        testing.TB
 	Name     string

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -330,7 +331,13 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 		s.noteLocked(at.kind, at.key(), "ADDED", body)
 		answer = body
 	case "PUT":
-		body["metadata"].(Object)["uid"] = Get(have, "metadata", "uid")
+		meta := body["metadata"].(Object)
+		for _, kept := range []string{"uid", "creationTimestamp", "resourceVersion"} {
+			meta[kept] = Get(have, "metadata", kept)
+		}
+		if reflect.DeepEqual(body, have) {
+			break // what changes nothing makes no version
+		}
 		s.noteLocked(at.kind, at.key(), "MODIFIED", body)
 		answer = body
 	case "PATCH":
