@@ -467,7 +467,11 @@ func (g Group) End(timeout time.Duration) error {
 // that are left in it are no error, and leave it in place. Groups above it that are empty then go, too.
 func (g Group) RemoveShared() error {
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := g.Remove()
+		err := error(unix.EBUSY)
+		// Remove tries long, at each directory of each hierarchy, which together took ten seconds while one process was left.
+		if len(alive(g.Procs())) == 0 {
+			err = g.Remove()
+		}
 		switch {
 		case err == nil:
 			g.removeEmptyParents()

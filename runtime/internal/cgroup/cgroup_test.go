@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -201,6 +202,35 @@ func TestRemoveSharedTakesEmptyParents(t *testing.T) {
 	}
 	if err := b.RemoveShared(); err != nil || tree.Group(top).Exists() {
 		t.Error("the groups above are left, or", err)
+	}
+}
+
+// A group is left in place for as long as a process of another owner is in it, with what is below it.
+func TestRemoveSharedLeavesWhatIsUsed(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-shared", os.Getpid()))
+	for _, x := range []Group{g.t.Group(g.path + "/used"), g.t.Group(g.path + "/empty")} {
+		if err := x.Create(Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sleep := exec.Command("sleep", "1000")
+	if err := tree.Group(g.path + "/used").Start(sleep); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.RemoveShared(); err != nil || !slices.Equal(g.Procs(), []int{sleep.Process.Pid}) {
+		t.Errorf("got processes %v, %v, want %d", g.Procs(), err, sleep.Process.Pid)
+	}
+	if empty := tree.Group(g.path + "/empty"); !empty.Exists() {
+		t.Error("a group is gone below one that is used, want it to be left")
+	}
+	_ = sleep.Process.Kill()
+	_ = sleep.Wait()
+	if err := g.RemoveShared(); err != nil || g.Exists() {
+		t.Errorf("it exists: %t, %v, want it to be gone", g.Exists(), err)
 	}
 }
 
