@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,32 +204,43 @@ func TestRemoveSharedTakesEmptyParents(t *testing.T) {
 	}
 }
 
-// A group is left in place for as long as a process of another owner is in it, with what is below it.
+// A group is left in place, with what is below it, for as long as another owner has a process in it: one of a task, or a supervisor.
 func TestRemoveSharedLeavesWhatIsUsed(t *testing.T) {
 	tree, err := Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-shared", os.Getpid()))
-	for _, x := range []Group{g.t.Group(g.path + "/used"), g.t.Group(g.path + "/empty")} {
-		if err := x.Create(Limits{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sleep := exec.Command("sleep", "1000")
-	if err := tree.Group(g.path + "/used").Start(sleep); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.RemoveShared(); err != nil || !slices.Equal(g.Procs(), []int{sleep.Process.Pid}) {
-		t.Errorf("got processes %v, %v, want %d", g.Procs(), err, sleep.Process.Pid)
-	}
-	if empty := tree.Group(g.path + "/empty"); !empty.Exists() {
-		t.Error("a group is gone below one that is used, want it to be left")
-	}
-	_ = sleep.Process.Kill()
-	_ = sleep.Wait()
-	if err := g.RemoveShared(); err != nil || g.Exists() {
-		t.Errorf("it exists: %t, %v, want it to be gone", g.Exists(), err)
+	for name, enter := range map[string]func(used Group, pid int) error{
+		"task": func(used Group, pid int) error {
+			return os.WriteFile(filepath.Join(used.Dirs()[0], "cgroup.procs"), fmt.Append(nil, pid), 0o644)
+		},
+		"supervisor": Group.Shelter,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-shared-%s", os.Getpid(), name))
+			used, empty := tree.Group(g.path+"/used"), tree.Group(g.path+"/empty")
+			for _, x := range []Group{used, empty} {
+				if err := x.Create(Limits{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sleep := exec.Command("sleep", "1000")
+			if err := sleep.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if err := enter(used, sleep.Process.Pid); err != nil {
+				t.Error(err)
+			}
+			if err := g.RemoveShared(); err != nil || !used.Exists() || !empty.Exists() {
+				t.Errorf("got used %t, empty %t, %v, want both groups left", used.Exists(), empty.Exists(), err)
+			}
+			_ = sleep.Process.Kill()
+			_ = sleep.Wait()
+			if err := g.RemoveShared(); err != nil || g.Exists() {
+				t.Errorf("it exists: %t, %v, want it to be gone", g.Exists(), err)
+			}
+		})
 	}
 }
 
