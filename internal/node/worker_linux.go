@@ -361,7 +361,8 @@ func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
 		StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir, Log: c.Log})
 }
 
-// cleanDrivers has all drivers clean up at the same time: each removes the group that they share, and waits until the others' tasks have left it.
+// cleanDrivers has all drivers clean up at the same time: each removes the group that they share, and waits until the others' tasks have
+// left it.
 func (w *Worker) cleanDrivers(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(w.Drivers))
