@@ -227,7 +227,8 @@ func TestPublicCertificates(t *testing.T) {
 			out := new(bytes.Buffer)
 			// One process, as most of the time of one for each request goes into its start, with a connection and a handshake for each.
 			cmd := exec.Command("curl", "-s", "--max-time", "10", "--cacert", site.roots, "--resolve", "shop.example.org:443:10.88.0.20",
-				"--rate", "50/s", "--http1.1", "--no-sessionid", "-H", "Connection: close", "-o", "/dev/null", "-w", "%{stderr}%{http_code} %{num_connects}\n",
+				"--rate", "50/s", "--http1.1", "--no-sessionid", "-H", "Connection: close", "-o", "/dev/null",
+				"-w", "%{stderr}%{http_code} %{num_connects}\n",
 				"https://shop.example.org/?[1-1000000]")
 			cmd.Stderr = out // which is not buffered
 			_, _ = site.l.Exec(ctx, "outside", cmd)
