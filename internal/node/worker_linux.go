@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -242,11 +243,7 @@ func (w *Worker) CleanUp(ctx context.Context) error {
 	if w.Kernel != nil {
 		errs = append(errs, w.Kernel.CleanUp())
 	}
-	for _, d := range w.Drivers {
-		if x, ok := d.(interface{ CleanUp(context.Context) error }); ok {
-			errs = append(errs, x.CleanUp(ctx))
-		}
-	}
+	errs = append(errs, w.cleanDrivers(ctx))
 	if w.Network != nil {
 		errs = append(errs, w.Network.CleanUp(ctx))
 	}
@@ -362,6 +359,20 @@ func (c *WorkerConfig) appliances(name, self string) vm.Options {
 func (c *WorkerConfig) network(name string) (*hostnet.Network, error) {
 	return hostnet.New(hostnet.Options{Name: name, Subnet: c.Subnet, OpenHost: c.OpenHost, Closed: c.Closed,
 		StateDir: filepath.Join(c.Dir, "net"), RunDir: c.RunDir, Log: c.Log})
+}
+
+// cleanDrivers has all drivers clean up at the same time: each removes the group that they share, and waits until the others' tasks have
+// left it.
+func (w *Worker) cleanDrivers(ctx context.Context) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(w.Drivers))
+	for i, d := range w.Drivers {
+		if x, ok := d.(interface{ CleanUp(context.Context) error }); ok {
+			all.Go(func() { errs[i] = x.CleanUp(ctx) })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // OpenDrivers opens every driver of this build without being a worker: none of what they run has a user namespace. Whoever calls it closes

@@ -336,8 +336,11 @@ func (g Group) write(controller, file, value string) error {
 
 // Procs gives the processes in the group and below it.
 func (g Group) Procs() []int {
-	var pids []int
-	for _, dir := range g.Dirs() {
+	return procsOf(g.Dirs())
+}
+
+func procsOf(dirs []string) (pids []int) {
+	for _, dir := range dirs {
 		pids = procsBelow(dir, pids)
 	}
 	return pids
@@ -467,7 +470,11 @@ func (g Group) End(timeout time.Duration) error {
 // that are left in it are no error, and leave it in place. Groups above it that are empty then go, too.
 func (g Group) RemoveShared() error {
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := g.Remove()
+		err := error(unix.EBUSY)
+		// Remove tries each directory of each hierarchy for half a second: ten in all while one process was left in a task's group.
+		if len(alive(procsOf(g.allDirs()))) == 0 {
+			err = g.Remove()
+		}
 		switch {
 		case err == nil:
 			g.removeEmptyParents()

@@ -204,6 +204,46 @@ func TestRemoveSharedTakesEmptyParents(t *testing.T) {
 	}
 }
 
+// A group is left in place, with what is below it, for as long as another owner has a process in it: one of a task, or a supervisor.
+func TestRemoveSharedLeavesWhatIsUsed(t *testing.T) {
+	tree, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, enter := range map[string]func(used Group, pid int) error{
+		"task": func(used Group, pid int) error {
+			return os.WriteFile(filepath.Join(used.Dirs()[0], "cgroup.procs"), fmt.Append(nil, pid), 0o644)
+		},
+		"supervisor": Group.Shelter,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := tree.Group(fmt.Sprintf("skerry-test-cgroup-%d-shared-%s", os.Getpid(), name))
+			used, empty := tree.Group(g.path+"/used"), tree.Group(g.path+"/empty")
+			for _, x := range []Group{used, empty} {
+				if err := x.Create(Limits{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sleep := exec.Command("sleep", "1000")
+			if err := sleep.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if err := enter(used, sleep.Process.Pid); err != nil {
+				t.Error(err)
+			}
+			if err := g.RemoveShared(); err != nil || !used.Exists() || !empty.Exists() {
+				t.Errorf("got used %t, empty %t, %v, want both groups left", used.Exists(), empty.Exists(), err)
+			}
+			_ = sleep.Process.Kill()
+			_ = sleep.Wait()
+			if err := g.RemoveShared(); err != nil || g.Exists() {
+				t.Errorf("it exists: %t, %v, want it to be gone", g.Exists(), err)
+			}
+		})
+	}
+}
+
 func TestBlkio(t *testing.T) {
 	r, w := parseBlkio([]byte("8:0 Read 4096\n8:0 Write 10\n8:0 Sync 5\n8:16 Read 4\nTotal 99\n8:0 Read -1\n8:0 Read x\n"))
 	if r != 4100 || w != 10 {
