@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,10 +30,19 @@ func (s *site) inside(args ...string) (string, int) {
 // insideOf runs a command in a container of an instance; of any, without its name.
 func (s *site) insideOf(id skerry.InstanceID, args ...string) (string, int) {
 	s.t.Helper()
+	out, code, err := s.tryInside(id, args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out, code
+}
+
+// tryInside is insideOf for an instance that may be about to end, or to start.
+func (s *site) tryInside(id skerry.InstanceID, args ...string) (string, int, error) {
 	for _, d := range s.Worker.Drivers {
 		list, err := d.List(context.Background())
 		if err != nil {
-			s.t.Fatal(err)
+			return "", 0, err
 		}
 		for _, h := range list {
 			if st, err := d.Status(context.Background(), h); err != nil || st.State != runtime.StateRunning || id != "" && h.Instance != id {
@@ -40,14 +50,10 @@ func (s *site) insideOf(id skerry.InstanceID, args ...string) (string, int) {
 			}
 			var out bytes.Buffer
 			code, err := d.(runtime.Execer).Exec(s.t.Context(), h, runtime.ExecSpec{Args: append([]string{"/program"}, args...), Stdout: &out, Stderr: &out})
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			return out.String(), code
+			return out.String(), code, err
 		}
 	}
-	s.t.Fatal("nothing runs")
-	return "", 0
+	return "", 0, errors.New("nothing runs")
 }
 
 // TestLocalVolume writes into the volume of a replica: it is there after an update, which starts the new instance when the old one has
