@@ -28,9 +28,11 @@ func TestDevices(t *testing.T) {
 		t.Helper()
 		var list []string
 		for _, n := range names {
-			list = append(list, fmt.Sprintf(`{"name": %[1]q, "annotations": {"acme.example/side": %[1]q}, "containerEdits": {"env": ["SENSOR=%[1]s"], "deviceNodes": [{"path": "/dev/sensor", "hostPath": "/dev/zero", "permissions": "rw"}]}}`, n))
+			list = append(list, fmt.Sprintf(`{"name": %[1]q, "annotations": {"acme.example/side": %[1]q}, "containerEdits": {
+"env": ["SENSOR=%[1]s"], "deviceNodes": [{"path": "/dev/sensor", "hostPath": "/dev/zero", "permissions": "rw"}]}}`, n))
 		}
-		text := `{"cdiVersion": "0.6.0", "kind": "acme.example/sensor", "annotations": {"hall": "4"}, "containerEdits": {"mounts": [{"hostPath": "/etc/os-release", "containerPath": "/etc/sensor", "options": ["ro"]}]}, "devices": [` + strings.Join(list, ",") + `]}`
+		text := `{"cdiVersion": "0.6.0", "kind": "acme.example/sensor", "annotations": {"hall": "4"}, "containerEdits": {"mounts": [
+{"hostPath": "/etc/os-release", "containerPath": "/etc/sensor", "options": ["ro"]}]}, "devices": [` + strings.Join(list, ",") + `]}`
 		if err := os.WriteFile(filepath.Join(vendor, "acme.json.new"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -94,9 +94,9 @@ func newMatching(wanted []*DeviceRequest, free []DeviceOffer) *matching {
 		traits := r.traits()
 		set := slices.Clone(have[traits[0]])
 		for _, t := range traits[1:] {
-			for w, bits := range have[t] {
+			for w, with := range have[t] {
 				pairs.steps++
-				set[w] &= bits
+				set[w] &= with
 			}
 		}
 		pairs.fits = append(pairs.fits, set)

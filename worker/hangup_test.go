@@ -36,7 +36,7 @@ func TestHangUpBehindUnreadInput(t *testing.T) {
 	defer in.Close()
 	ec := execstream.New(conn)
 	go readExec(ec, feed, make(chan runtime.WinSize), cancel)
-	go callBack(ctx, ec, 10*time.Millisecond, cancel)
+	go ec.CallBack(ctx, 10*time.Millisecond, cancel)
 
 	typed := execstream.New(caller)
 	for range 2 {

@@ -208,7 +208,7 @@ func (q requests) serveExec(w http.ResponseWriter, r *http.Request, id skerry.In
 		spec.Stdin = in
 	}
 	go readExec(ec, feed, resize, cancel)
-	go callBack(ctx, ec, callEvery, cancel)
+	go ec.CallBack(ctx, execstream.CallEvery, cancel)
 	code, err := e.Exec(ctx, handle, spec)
 	res := execstream.Result{Code: code}
 	if err != nil {
@@ -258,27 +258,6 @@ func readExec(ec *execstream.Conn, feed *io.PipeWriter, resize chan<- runtime.Wi
 				case resize <- runtime.WinSize{Rows: size.Rows, Cols: size.Cols}:
 				default: // a newer size will come
 				}
-			}
-		}
-	}
-}
-
-// callEvery is how often whoever called a command is written to.
-const callEvery = 10 * time.Second
-
-// callBack writes to whoever called a command, without saying anything, until ctx ends, and ends the command once that
-// fails. While the command reads no input, what was typed is in the way of reading that the caller has hung up.
-func callBack(ctx context.Context, ec *execstream.Conn, every time.Duration, cancel context.CancelFunc) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			if ec.Write(execstream.Stdout, nil) != nil {
-				cancel()
-				return
 			}
 		}
 	}

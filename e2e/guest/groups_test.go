@@ -46,7 +46,8 @@ func (g *guest) tasks(t *testing.T, services ...string) map[string]task {
 			t.Errorf("instance %s is %s, %s", i.ID, i.State, i.Phase)
 		}
 		f := strings.Fields(g.must(t, fmt.Sprintf(`cd %s &&
-			dir=$(find skerry* -type d -name '*%s*') && read pid <$dir/cgroup.procs && echo $dir $pid $(cut -d' ' -f22 /proc/$pid/stat)`, g.tree, i.ID)))
+			dir=$(find skerry* -type d -name '*%s*') && read pid <$dir/cgroup.procs &&
+			echo $dir $pid $(cut -d' ' -f22 /proc/$pid/stat)`, g.tree, i.ID)))
 		if len(f) != 3 {
 			t.Fatalf("no group of %s: %q", i.ID, f)
 		}

@@ -159,7 +159,8 @@ func (g *guest) sanity(t *testing.T) {
 		g.tree = groupsRoot + "/memory"
 		g.manager = g.must(t, "cd "+groupsRoot+" && ls -d $PWD/unified 2>/dev/null || ls -d $PWD/systemd")
 	}
-	if out := g.must(t, "uname -r && systemctl is-system-running --wait || systemctl --failed --no-legend"); !strings.HasSuffix(out, "\nrunning") {
+	out := g.must(t, "uname -r && systemctl is-system-running --wait || systemctl --failed --no-legend")
+	if !strings.HasSuffix(out, "\nrunning") {
 		t.Errorf("state of the system: %q, want running", out)
 	}
 }
@@ -245,7 +246,8 @@ func (g *guest) apply(t *testing.T) {
 	}
 	// Neither workloads nor their supervisors are among the agent's processes.
 	agent := g.must(t, "systemctl show -P MainPID skerry-worker")
-	if procs := g.must(t, "cd "+g.manager+"$(systemctl show -P ControlGroup skerry-worker) && find -name cgroup.procs | xargs cat"); procs != agent {
+	procs := g.must(t, "cd "+g.manager+"$(systemctl show -P ControlGroup skerry-worker) && find -name cgroup.procs | xargs cat")
+	if procs != agent {
 		t.Errorf("processes of the worker's service are %q, its own is %s", procs, agent)
 	}
 	workloads := g.member(path.Base(g.manager), "skerry.slice/skerry-workloads.service/")

@@ -17,10 +17,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/internal/testenv"
 )
 
 // containerPart runs this process's part in a container, if it has one, and reports its exit status.
@@ -106,7 +107,7 @@ func (c container) supervise() (err error) {
 	var groups []string
 	defer func() {
 		for _, g := range groups {
-			err = errors.Join(err, removeGroups(g, true))
+			err = errors.Join(err, testenv.RemoveCgroup(g, true))
 		}
 	}()
 	for i, h := range list {
@@ -133,7 +134,7 @@ func (c container) supervise() (err error) {
 			return err
 		}
 		for _, g := range groups {
-			if err := removeGroups(g, false); err != nil {
+			if err := testenv.RemoveCgroup(g, false); err != nil {
 				return err
 			}
 		}
@@ -216,34 +217,9 @@ func removeStale(at string) {
 	for _, group := range list {
 		pid := strings.TrimPrefix(filepath.Base(group), groupPrefix)
 		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
-			_ = removeGroups(group, true) // in use by what has not ended yet; the next finds it again
+			_ = testenv.RemoveCgroup(group, true) // in use by what has not ended yet; the next finds it again
 		}
 	}
-}
-
-// removeGroups removes the groups below one, and that one if so asked. A group is busy for a moment after its last process.
-func removeGroups(top string, itself bool) error {
-	var err error
-	for range 200 {
-		var list []string
-		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, e error) error {
-			if e == nil && d.IsDir() && (itself || path != top) {
-				list = append(list, path)
-			}
-			return nil
-		})
-		err = nil
-		for _, dir := range slices.Backward(list) {
-			if e := unix.Rmdir(dir); e != nil && e != unix.ENOENT {
-				err = fmt.Errorf("remove the group %s: %w", dir, e)
-			}
-		}
-		if err == nil {
-			return nil
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return err
 }
 
 // become makes this process the first of the container.

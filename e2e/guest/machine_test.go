@@ -260,7 +260,8 @@ func (m *machine) await(t *testing.T, script string) string {
 	if m.contained {
 		pause, rounds = 0.2, 800
 	}
-	return m.must(t, fmt.Sprintf("for i in $(seq %d); do out=$(%s) && { echo \"$out\"; exit; }; sleep %g; done; echo \"$out\"; exit 1", rounds, script, pause))
+	return m.must(t, fmt.Sprintf("for i in $(seq %d); do out=$(%s) && { echo \"$out\"; exit; }; sleep %g; done; echo \"$out\"; exit 1",
+		rounds, script, pause))
 }
 
 // crash is a script that kills a unit, or its main process alone by the flag, and waits until the manager has started it again.

@@ -78,7 +78,8 @@ func ParseFile(data []byte) (none File, err error) {
 		if seen[id] {
 			return none, fmt.Errorf("devices[%d]: %s is there twice", i, id)
 		}
-		if seen[id] = true; l.CDI != "" {
+		seen[id] = true
+		if l.CDI != "" {
 			out.Labels[id] = l.Labels
 		} else {
 			out.Devices = append(out.Devices, d)

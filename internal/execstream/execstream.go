@@ -6,6 +6,7 @@ package execstream
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // Protocols named in the Upgrade header.
@@ -100,6 +102,27 @@ func (c *Conn) WriteJSON(t Type, v any) error {
 		return err
 	}
 	return c.Write(t, data)
+}
+
+// CallEvery is how often whoever called a command is written to.
+const CallEvery = 10 * time.Second
+
+// CallBack writes to whoever called a command, without saying anything, until ctx ends, and tells once that fails. While the command reads
+// no input, what was typed is in the way of reading that the caller has hung up.
+func (c *Conn) CallBack(ctx context.Context, every time.Duration, hungUp func()) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if c.Write(Stdout, nil) != nil {
+				hungUp()
+				return
+			}
+		}
+	}
 }
 
 // Writer gives a writer whose bytes become frames of a type.

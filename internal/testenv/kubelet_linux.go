@@ -396,31 +396,12 @@ func (n *KubernetesNode) Mains() (out []int) {
 	return out
 }
 
-// removeCgroups removes what a node has left of its cgroups: all that was in them has ended.
+// removeCgroups removes what a node has left of its cgroups.
 func (n *KubernetesNode) removeCgroups() {
 	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + n.cgroup)
 	for _, top := range tops {
-		for began := time.Now(); ; Pause(began) {
-			dirs := []string{}
-			_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
-				if err == nil && d.IsDir() {
-					dirs = append(dirs, path)
-				}
-				return nil
-			})
-			var err error
-			for _, dir := range slices.Backward(dirs) {
-				if e := syscall.Rmdir(dir); e != nil && e != syscall.ENOENT {
-					err = fmt.Errorf("%s: %w", dir, e)
-				}
-			}
-			if err == nil {
-				break
-			}
-			if time.Since(began) > 30*time.Second {
-				n.t.Error(err)
-				break
-			}
+		if err := RemoveCgroup(top, true); err != nil {
+			n.t.Error(err)
 		}
 	}
 }

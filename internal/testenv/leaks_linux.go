@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -142,6 +144,29 @@ func Cgroups(pattern string) []string {
 		}
 	}
 	return out
+}
+
+// RemoveCgroup removes the cgroups below one, and that one if so asked, once all that was in them has ended: a group is busy for a moment
+// after its last process.
+func RemoveCgroup(top string, itself bool) error {
+	for began := time.Now(); ; Pause(began) {
+		var dirs []string
+		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && (itself || path != top) {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		var err error
+		for _, dir := range slices.Backward(dirs) {
+			if e := syscall.Rmdir(dir); e != nil && e != syscall.ENOENT {
+				err = fmt.Errorf("remove the cgroup %s: %w", dir, e)
+			}
+		}
+		if err == nil || time.Since(began) > 30*time.Second {
+			return err
+		}
+	}
 }
 
 // Interfaces lists the network interfaces of this namespace other than loopback.

@@ -78,18 +78,22 @@ func TestPanicOfViewThatIsServed(t *testing.T) {
 
 // A role that panics as soon as it lives does not take a processor, and fill a log, with its lives.
 func TestPanicsAreNoSpin(t *testing.T) {
-	lives := 0
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	const most = 4
 	var r *Role
+	var begun []time.Time // of its lives
 	r = newRole(t, &idleCore{}, func(ctx context.Context, _ *loop.Loop) error {
-		lives++
+		if begun = append(begun, time.Now()); len(begun) == most {
+			end()
+			return nil
+		}
 		return r.View(ctx, func(loop.Core) { panic("view") })
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
 	if err := r.Run(ctx); err != nil {
 		t.Errorf("Run = %v, want nil", err)
 	}
-	if lives < 2 || lives > 12 {
-		t.Errorf("got %d lives in a second, want some 10", lives)
+	if took := begun[len(begun)-1].Sub(begun[0]); len(begun) != most || took < (most-2)*shortestLife {
+		t.Errorf("got %d lives within %v, want %d with %v between two", len(begun), took, most, shortestLife)
 	}
 }

@@ -230,19 +230,18 @@ func (r *Role) live(ctx context.Context) error {
 // containedError is a panic that ended a life.
 type containedError struct{ error }
 
+// contained runs a part of a life, and makes an error of its panic if the role is to contain it.
 func (r *Role) contained(f func() error) (err error) {
-	if r.Contain {
-		done := false
-		defer func() {
-			if !done {
-				err = &containedError{err}
-			}
-		}()
-		defer panics.Error(&err)
-		err = f()
-		done = true
-		return err
+	if !r.Contain {
+		return f()
 	}
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			err = &containedError{panicked}
+		}
+	}()
+	defer panics.Error(&panicked)
 	return f()
 }
 

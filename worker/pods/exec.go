@@ -141,10 +141,10 @@ func (w *Worker) serveExec(to http.ResponseWriter, r *http.Request, id skerry.In
 		there.Close()
 	})()
 	ec := execstream.New(execstream.Joined{Conn: conn, R: buf})
-	over := make(chan struct{})
-	defer close(over)
+	over, end := context.WithCancel(context.Background())
+	defer end()
 	go typed(ec, there, stdin)
-	go call(ec, there, over)
+	go ec.CallBack(over, execstream.CallEvery, func() { there.Close() })
 	_ = ec.WriteJSON(execstream.Exit, shown(ec, there))
 	return nil
 }
@@ -229,27 +229,6 @@ func typed(ec *execstream.Conn, there *websocket.Conn, stdin bool) {
 		}
 		if there.WriteMessage(websocket.BinaryMessage, message) != nil {
 			return
-		}
-	}
-}
-
-// callEvery is how often the caller of a command is written to. While the command reads no input, what was typed is in the way of reading
-// that the caller has hung up.
-const callEvery = 10 * time.Second
-
-// call writes to the caller until over is closed, and ends the connection to Kubernetes once that fails.
-func call(ec *execstream.Conn, there *websocket.Conn, over <-chan struct{}) {
-	t := time.NewTicker(callEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-over:
-			return
-		case <-t.C:
-			if ec.Write(execstream.Stdout, nil) != nil {
-				there.Close()
-				return
-			}
 		}
 	}
 }
