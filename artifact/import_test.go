@@ -181,20 +181,14 @@ func TestImportChecksLayers(t *testing.T) {
 
 // TestImportBounded: what a small archive unpacks to does not fill the disk.
 func TestImportBounded(t *testing.T) {
-	var zeros bytes.Buffer
-	w := tar.NewWriter(&zeros)
 	const size = 300 << 20
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "blob", Size: size, Mode: 0o600}); err != nil {
+	var header bytes.Buffer
+	if err := tar.NewWriter(&header).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "blob", Size: size, Mode: 0o600}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(make([]byte, size)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	zeros := slices.Concat(zst(header.Bytes()), bytes.Repeat(zst(make([]byte, 1<<20)), size>>20), zst(make([]byte, 1024)))
 	s := openStore(t, Options{})
-	if _, err := s.Import(t.Context(), bytes.NewReader(zst(zeros.Bytes())), ""); !errors.Is(err, ErrTooLarge) {
+	if _, err := s.Import(t.Context(), bytes.NewReader(zeros), ""); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d MiB of zeros: the error is %v, want %v", size>>20, err, ErrTooLarge)
 	}
 	// As GNU tar writes a file of 1 TiB with one block.
