@@ -42,6 +42,7 @@ type books struct {
 	far        *network.Far // where links lead to from here, or from, at other sites
 	admission  *Admission
 	held       map[string]bool // workers that are held on their devices
+	keepCounts map[string]keeps
 }
 
 // answered has it looked again what a worker confirmed, or whether it is gone.
@@ -98,7 +99,7 @@ func (b *books) saveWorker(w *worker, fx *wire.Effects) {
 		facts.Features, facts.DeviceDetails = nil, nil // nothing is placed on a worker that is not connected
 		kept.Facts = &facts
 	}
-	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{&kept, w.trust.Record()}))
+	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{worker: &kept, Record: w.trust.Record()}))
 }
 
 // addWorker enters a worker, new or read from the store.

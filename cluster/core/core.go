@@ -68,8 +68,8 @@ func New(opt Options) *Core {
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(),
-		held: map[string]bool{},
-		far:  network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), hearing: moves.NewHearing(),
+		held: map[string]bool{}, keepCounts: map[string]keeps{},
+		far: network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), hearing: moves.NewHearing(),
 		neighbours: moves.NewNeighbours()}
 	core := &Core{opt: opt}
 	core.overlay = newOverlay(holds, &core.opt)
@@ -142,8 +142,24 @@ func (c *Core) Load(key string, value []byte) error {
 		if err = json.Unmarshal(value, &r); err == nil {
 			r.ports, r.untold = map[string]int{}, r.Facts != nil && len(r.Facts.Attachable) > 0
 			c.addWorker(r.worker, r.Record)
+			if _, known := c.keepCounts[r.Name]; known {
+				delete(c.sender.counted, r.Name)
+			} else if r.Keeps != (keeps{}) {
+				c.keepCounts[r.Name], c.sender.counted[r.Name] = r.Keeps, true
+			}
 			if r.Drain != nil {
 				c.drainer.drains.Begin(r.Name, r.Drain)
+			}
+		}
+	case strings.HasPrefix(key, prefixKeeps):
+		var k keeps
+		if err = json.Unmarshal(value, &k); err == nil {
+			name := strings.TrimPrefix(key, prefixKeeps)
+			c.keepCounts[name] = k
+			if c.workers[name] == nil { // an older program removed it, or it comes next
+				c.sender.counted[name] = true
+			} else {
+				delete(c.sender.counted, name)
 			}
 		}
 	case strings.HasPrefix(key, volumes.SnapshotPrefix):

@@ -40,19 +40,21 @@ func (s *sender) toldToKeep(worker, key string) (value []byte) {
 }
 
 func (s *sender) nextGiven(worker string) spec.Given {
-	w := s.workers[worker]
-	if w == nil {
+	if s.workers[worker] == nil {
 		return spec.Given{}
 	}
-	w.Keeps.Serial++
-	s.counted[worker] = true
-	return spec.Given{Life: s.life, Serial: w.Keeps.Serial}
+	k := s.keepCounts[worker]
+	k.Serial++
+	s.keepCounts[worker], s.counted[worker] = k, true
+	return spec.Given{Life: s.life, Serial: k.Serial}
 }
 
 // countAgain counts what a worker was given in this life of a store that was set back, and does not know it.
 func (s *sender) countAgain(w *worker, given spec.Given) {
 	if given.Life == s.life {
-		w.Keeps.Serial = max(w.Keeps.Serial, given.Serial)
+		k := s.keepCounts[w.Name]
+		k.Serial = max(k.Serial, given.Serial)
+		s.keepCounts[w.Name] = k
 	}
 }
 
@@ -62,11 +64,17 @@ func (s *sender) drop(worker, key string) {
 	s.counted[worker] = true
 }
 
-// saveCounts writes what is remembered of the workers that were given something to keep, or told to remove it.
+// saveCounts writes what is remembered of the workers that were given something to keep, or told to remove it, and forgets those that left.
 func (s *sender) saveCounts(fx *wire.Effects) {
 	for _, name := range slices.Sorted(maps.Keys(s.counted)) {
-		if w := s.workers[name]; w != nil && w.Keeps != (keeps{}) {
-			s.saveWorker(w, fx)
+		k, remembered := s.keepCounts[name]
+		switch {
+		case !remembered:
+		case s.workers[name] == nil:
+			delete(s.keepCounts, name)
+			fx.Delete(prefixKeeps + name)
+		default:
+			fx.Put(prefixKeeps+name, mustJSON(k))
 		}
 	}
 	clear(s.counted)

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -139,6 +141,56 @@ func TestDeletedDoesNotComeBack(t *testing.T) {
 		lost.expect(what+", deleted", lost.connect(holding(t, lost.now, items)), 1, 1)
 		again := newKeptSite(t, "a2", lost.store)
 		again.expect(what+", deleted, after a restart", again.connect(holding(t, again.now, items)), 1, 1)
+	}
+}
+
+// TestOlderProgramsDoNotLoseWhatWasGiven: a site whose store was given back to an older program, which leaves records alone that it does not
+// know, and refuses fields that it would lose, remembers what it gave.
+func TestOlderProgramsDoNotLoseWhatWasGiven(t *testing.T) {
+	first := newKeptSite(t, "a1", nil)
+	held := emptyReplica()
+	first.connect(held)
+	stolen := first.keep("shop", held)
+	first.remove("shop")
+	first.connect(held)
+	first.keep("other", held)
+	var fields map[string]any
+	if err := json.Unmarshal(first.store[prefixWorker+"w"], &fields); err != nil {
+		t.Fatal(err)
+	}
+	known := []string{"agent", "carrier", "drain", "facts", "hold", "name", "peer"} // by the program of 2026-11-24
+	for name := range fields {
+		if !slices.Contains(known, name) {
+			t.Errorf("the worker's record has %q, which an older program would lose: %s", name, first.store[prefixWorker+"w"])
+		}
+	}
+	count := first.store[prefixKeeps+"w"]
+	if count == nil {
+		t.Fatal("nothing tells what the worker was given")
+	}
+
+	// Between these two programs there was one that wrote the count into the worker's record.
+	inWorker := maps.Clone(first.store)
+	delete(inWorker, prefixKeeps+"w")
+	fields["keeps"] = json.RawMessage(count)
+	inWorker[prefixWorker+"w"] = mustJSON(fields)
+	site := newKeptSite(t, "a1", inWorker)
+	site.expect("counted in the worker's record", site.connect(holding(t, site.now, stolen)), 1, 1)
+	if got := site.store[prefixKeeps+"w"]; !bytes.Equal(got, count) {
+		t.Errorf("the count has a record of its own: got %q, want %q", got, count)
+	}
+
+	// An older program removed the worker, and not the count.
+	removed := maps.Clone(first.store)
+	delete(removed, prefixWorker+"w")
+	site = newKeptSite(t, "a1", removed)
+	if _, left := site.store[prefixKeeps+"w"]; left {
+		t.Error("the count of a worker that was removed stays")
+	}
+	first.do(ChildDown{Name: "w"})
+	first.do(RemoveWorker{Name: "w"})
+	if _, left := first.store[prefixKeeps+"w"]; left {
+		t.Error("a worker was removed, and its count stays")
 	}
 }
 

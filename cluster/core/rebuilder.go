@@ -107,7 +107,7 @@ func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effe
 		}
 		sv.siteEvent(fx, now, wire.EventWarning, reason, text+"; `skerry get orphans` lists what is not taken up", keeper.Name)
 	}
-	count := keeper.Keeps          // as it was before what is taken up is counted
+	count := sv.keepCounts[keeper.Name] // as it was before what is taken up is counted
 	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
 		if claim, ok := spec.ParseVolumeKey(held.Key); ok && looks(held.Key) {
 			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, keeper, count, claim, held.Value, fx))
@@ -132,10 +132,11 @@ func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effe
 		sv.siteEvent(fx, now, wire.EventWarning, "SnapshotsFound", text+"; `skerry get snapshots` lists them again", keeper.Name)
 	}
 	sv.left[keeper.Name] = left
-	if keeper.Keeps.Searched != sv.life {
-		keeper.Keeps.Searched = sv.life
+	if k := sv.keepCounts[keeper.Name]; k.Searched != sv.life {
+		k.Searched = sv.life
+		sv.keepCounts[keeper.Name] = k
 		// Without a count it is written when something is dropped: nothing that is given up can come back before.
-		if keeper.Keeps.Serial > 0 {
+		if k.Serial > 0 {
 			sv.counted[keeper.Name] = true
 		}
 	}

@@ -22,6 +22,7 @@ func Records() map[string]func() any {
 		keySiteUpgrade:         func() any { return new(orderRecord) },
 		prefixGroup:            func() any { return new(group) },
 		prefixWorker:           func() any { return &workerRecord{worker: new(worker)} },
+		prefixKeeps:            func() any { return new(keeps) },
 		volumes.Prefix:         volumes.Record,
 		volumes.SnapshotPrefix: volumes.SnapshotRecord,
 

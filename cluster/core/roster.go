@@ -64,8 +64,7 @@ type worker struct {
 	Drain    *moves.Drain      `json:"drain,omitempty"`
 	Agent    *wire.AgentOrder  `json:"agent,omitempty"` // the last one
 	Peer     wire.PeerID       `json:"peer,omitempty"`  // its number in the overlay; 0: it takes no part
-	Keeps    keeps             `json:"keeps,omitzero"`
-	Blocks   []netip.Prefix    `json:"-"` // of addresses for its instances
+	Blocks   []netip.Prefix    `json:"-"`               // of addresses for its instances
 	closing  []netip.Prefix    // of these, those that it is to give back
 	report   wire.WorkerReport
 	reportAt time.Time
@@ -89,7 +88,8 @@ type worker struct {
 func (w *worker) external() bool { return w.Carrier != "" || w.Facts != nil && w.Facts.External != "" }
 
 // keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to what it was told
-// to remove, or have it again from an older disk, with the site's own seal.
+// to remove, or have it again from an older disk, with the site's own seal. It has a record of its own, which older programs leave alone: in
+// the worker's they would lose it, so that none could be gone back to once a volume was given.
 type keeps struct {
 	// Serial counts what the worker was given.
 	Serial uint64 `json:"serial,omitempty"`
@@ -112,6 +112,8 @@ func (k keeps) gaveUp(life skerry.Incarnation, given spec.Given) bool {
 type workerRecord struct {
 	*worker
 	trust.Record
+	// Keeps is read from stores of before it had a record of its own.
+	Keeps keeps `json:"keeps,omitzero"`
 }
 
 // canCheckpoint reports whether the runtime of a worker writes and reads what runs.

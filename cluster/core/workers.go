@@ -97,6 +97,7 @@ func (c *Core) removeWorker(now time.Time, name string, fx *wire.Effects) {
 	c.ingress.Tell(name, nil)
 	c.site.Remove(name)
 	fx.Delete(prefixWorker + name)
+	c.sender.counted[name] = true
 	c.Children.Remove(name, fx)
 	c.uplink.Touch()
 }

@@ -164,6 +164,12 @@ func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal
 	}
 	fresh := j.Fresh()
 	err = loop.Load(ctx, st, func(key string, value []byte) error {
+		if strings.HasPrefix(key, wire.LeftAlone) {
+			if _, _, known := KindOf(p.Records, key); !known {
+				return nil
+			}
+			return load(key, value)
+		}
 		for _, others := range []string{metaRecords, "auth/", "user/"} {
 			if strings.HasPrefix(key, others) {
 				return nil
