@@ -11,9 +11,9 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// LeftAlone begins the keys of a core's records that a program which does not know them leaves as they are, so that they keep nobody from
+// PrefixSkipped begins the keys of a core's records that a program which does not know them leaves as they are, so that they keep nobody from
 // going back to it: what the core may find as it was before that program ran.
-const LeftAlone = "meta/core/"
+const PrefixSkipped = "meta/core/"
 
 // Lost names the fields of a value that a type of this program does not keep: what data holds, once read into into (a pointer) and written
 // again, no longer has. A field whose value means nothing (null, false, 0, an empty text, list or map) is not lost. Data is JSON, or CBOR

@@ -20,7 +20,7 @@ const (
 	prefixPlace  = "place/"
 	prefixGroup  = "group/"
 	prefixWorker = "worker/"
-	prefixKeeps  = wire.LeftAlone + "keeps/"
+	prefixKeeps  = wire.PrefixSkipped + "keeps/"
 )
 
 // placement is an instance that the site holds: one record of what its parts below, and those of the packages beside, own. The ledger

@@ -108,7 +108,7 @@ func (sv *rebuilder) findKept(now time.Time, child *members.Child, fx *wire.Effe
 		sv.siteEvent(fx, now, wire.EventWarning, reason, text+"; `skerry get orphans` lists what is not taken up", keeper.Name)
 	}
 	count := sv.keepCounts[keeper.Name] // as it was before what is taken up is counted
-	for _, held := range orphans { // in order of their keys: a replica comes before its single volumes
+	for _, held := range orphans {      // in order of their keys: a replica comes before its single volumes
 		if claim, ok := spec.ParseVolumeKey(held.Key); ok && looks(held.Key) {
 			leave(held.Key, "VolumesLeft", "volumes "+claim.String(), sv.findVolumes(now, keeper, count, claim, held.Value, fx))
 		}

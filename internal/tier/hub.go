@@ -164,7 +164,7 @@ func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal
 	}
 	fresh := j.Fresh()
 	err = loop.Load(ctx, st, func(key string, value []byte) error {
-		if strings.HasPrefix(key, wire.LeftAlone) {
+		if strings.HasPrefix(key, wire.PrefixSkipped) {
 			if _, _, known := KindOf(p.Records, key); !known {
 				return nil
 			}
