@@ -23,19 +23,13 @@ const cleanTime = time.Minute
 func (w *Worker) act(action any) {
 	work := w.work.Load()
 	ctx := work.Ctx
-	run := func(f func()) {
-		work.Go(func() {
-			defer panics.Catch(w.log, "an action")
-			f()
-		})
-	}
 	switch todo := action.(type) {
 	case core.Prepare:
 		pctx, cancel := context.WithCancel(ctx)
 		w.activity(todo.A.ID, func(x *activity) { x.prepare = cancel })
-		run(func() {
+		work.Go(func() {
 			defer cancel()
-			w.Post(w.prepare(pctx, todo))
+			w.post(w.prepared(ctx, pctx, todo))
 		})
 	case core.Cancel:
 		w.activity(todo.ID, func(x *activity) {
@@ -44,17 +38,25 @@ func (w *Worker) act(action any) {
 			}
 		})
 	case core.StartContainer:
-		run(func() { w.start(ctx, todo) })
+		work.Go(func() {
+			if err := w.caught(func() { w.start(ctx, todo) }); err != nil {
+				w.post(core.Started{ID: todo.A.ID, Name: todo.Name, Attempt: todo.Attempt, Err: err.Error()})
+			}
+		})
 	case core.StopContainer:
-		run(func() { w.stop(ctx, todo) })
+		w.repeat(work, func() { w.stop(ctx, todo) })
 	case core.Watch:
-		run(func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
+		w.repeat(work, func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
 	case core.Discard:
-		run(func() { w.discard(ctx, readHandle(todo.Handle)) })
+		w.repeat(work, func() { _ = w.discard(ctx, readHandle(todo.Handle)) })
 	case core.Cleanup:
-		run(func() { w.cleanup(ctx, todo) })
+		work.Go(func() {
+			if err := w.caught(func() { w.cleanup(ctx, todo) }); err != nil {
+				w.post(core.Cleaned{ID: todo.ID, Err: err.Error()})
+			}
+		})
 	case core.Release:
-		w.release(ctx, todo.ID, run)
+		w.release(work, todo.ID)
 	case core.ProbeOn:
 		pctx, cancel := context.WithCancel(ctx)
 		w.activity(todo.A.ID, func(x *activity) {
@@ -63,7 +65,7 @@ func (w *Worker) act(action any) {
 			}
 			x.probes = cancel
 		})
-		run(func() { w.probe(pctx, todo) })
+		w.repeat(work, func() { w.probe(pctx, todo) })
 	case core.ProbeOff:
 		w.activity(todo.ID, func(x *activity) {
 			if x.probes != nil {
@@ -72,25 +74,23 @@ func (w *Worker) act(action any) {
 			}
 		})
 	case core.AwaitQuiet:
-		run(func() { // connections to a pod cannot be seen from here
+		work.Go(func() { // connections to a pod cannot be seen from here
 			select {
 			case <-ctx.Done():
 			case <-time.After(todo.Least):
-				w.Post(core.Quiet{ID: todo.ID})
+				w.post(core.Quiet{ID: todo.ID})
 			}
 		})
 	case core.Endpoints:
 		w.direct(todo)
 	case core.RunHook:
-		w.Post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
+		w.post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
 	case core.SetLimits:
-		run(func() {
-			w.Post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
-		})
+		w.post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
 	case core.RemoveVolumes:
-		run(func() { w.Post(core.VolumesRemoved{Claim: todo.Claim}) })
+		w.post(core.VolumesRemoved{Claim: todo.Claim})
 	case core.RemoveSnapshot:
-		run(func() { w.Post(core.SnapshotRemoved{ID: todo.ID}) })
+		w.post(core.SnapshotRemoved{ID: todo.ID})
 	case core.KeepContact, core.MeasureEvery, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:
@@ -98,14 +98,36 @@ func (w *Worker) act(action any) {
 	}
 }
 
+// caught gives a panic of one action as an error: what an API server answers must not end this program, and the instance is to hear of it.
+func (w *Worker) caught(do func()) (err error) {
+	defer func() {
+		if err != nil {
+			w.log.Error("panic of an action; please report it", "err", err)
+		}
+	}()
+	defer panics.Error(&err)
+	do()
+	return nil
+}
+
+// repeat does what nobody asks for again, until it has not panicked or this life ends.
+func (w *Worker) repeat(work *tier.Work, do func()) {
+	work.Go(func() {
+		var wait time.Duration
+		for err := w.caught(do); err != nil && pause(work.Ctx, &wait, err); {
+			err = w.caught(do)
+		}
+	})
+}
+
 // release gives back the ports of an instance that has ended. A pod that an earlier life made, and that has not started yet, goes too.
-func (w *Worker) release(ctx context.Context, id skerry.InstanceID, run func(func())) {
+func (w *Worker) release(work *tier.Work, id skerry.InstanceID) {
 	w.mu.Lock()
 	delete(w.ports, id)
 	w.mu.Unlock()
 	for _, p := range w.fleet.ofWorker(w.name) {
 		if p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended {
-			run(func() { _ = w.discard(ctx, handle{p.Metadata.Name, p.Metadata.UID}) })
+			w.repeat(work, func() { _ = w.discard(work.Ctx, handle{p.Metadata.Name, p.Metadata.UID}) })
 		}
 	}
 }
@@ -130,11 +152,11 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 			return // this program is going away; the next life takes up what is there
 		}
 		m.Err = err.Error()
-		w.Post(m)
+		w.post(m)
 		return
 	}
 	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
-	w.Post(m)
+	w.post(m)
 	w.watch(ctx, a.A.ID, a.Attempt, h)
 }
 
@@ -234,7 +256,7 @@ func (w *Worker) makeRoom(ctx context.Context, start core.StartContainer, but st
 
 // unwanted reports whether an instance that is being started is to end.
 func (w *Worker) unwanted(ctx context.Context, id skerry.InstanceID) bool {
-	ending, err := tier.View(ctx, w.Role, func(c *core.Core) (bool, error) {
+	ending, err := tier.View(ctx, w.role.Load(), func(c *core.Core) (bool, error) {
 		v, ok := core.ViewOf(c, id)
 		return ok && (v.Ending() || v.Halted()), nil
 	})
@@ -315,7 +337,7 @@ func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h
 		return !there
 	})
 	if err == nil {
-		w.Post(m)
+		w.post(m)
 	}
 }
 
@@ -339,13 +361,9 @@ func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
 	if err != nil {
 		done.Err = err.Error()
 	} else {
-		w.mu.Lock()
-		delete(w.active, asked.ID)
-		delete(w.ports, asked.ID)
-		delete(w.apps, asked.ID)
-		w.mu.Unlock()
+		w.forget(asked.ID)
 	}
-	w.Post(done)
+	w.post(done)
 }
 
 // probe tells the core what Kubernetes' own probes found. They have counted already, so each verdict stands for as many tries as the core
@@ -375,7 +393,7 @@ func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
 				tries = max(spec.Failures, 1)
 			}
 			for range tries {
-				w.Post(core.Probed{ID: asked.A.ID, Attempt: asked.Attempt, Kind: kind, OK: now[i], Text: sight.Reason})
+				w.post(core.Probed{ID: asked.A.ID, Attempt: asked.Attempt, Kind: kind, OK: now[i], Text: sight.Reason})
 			}
 		}
 		first, last = false, now

@@ -421,5 +421,5 @@ func (w *Worker) inhabit(ctx context.Context, place *Place) (err error) {
 	defer panics.Error(&err)
 	w.open(place)
 	w.log.Info("a node is a worker", "node", w.node)
-	return w.Role.Run(ctx)
+	return w.role.Load().Run(ctx)
 }

@@ -16,7 +16,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/execstream"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/worker/core"
 )
 
 // ServeHTTP answers what the cluster asks about an instance: its logs, commands in it, and a way to its ports. What else a worker answers
@@ -48,10 +47,7 @@ func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*Po
 	if c := r.URL.Query().Get("container"); c != "" && c != mainContainer {
 		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %s has no container %q", id, c).WithHint("it has: %s", mainContainer)
 	}
-	known, err := tier.View(r.Context(), w.Role, func(c *core.Core) (bool, error) {
-		_, ok := core.ViewOf(c, id)
-		return ok, nil
-	})
+	known, err := w.holds(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}

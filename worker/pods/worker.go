@@ -26,13 +26,13 @@ import (
 
 // Worker is a node as a worker.
 type Worker struct {
-	*tier.Role
 	fleet   *Fleet
 	name    string
 	node    string
 	log     *slog.Logger
 	place   *Place
 	journal *journal.Journal
+	role    atomic.Pointer[tier.Role] // of the present place; what was asked of the one before may still be answered
 	up      atomic.Pointer[tier.Up]
 	work    atomic.Pointer[tier.Work]
 	changed chan struct{} // the node, or what others take of it
@@ -86,8 +86,11 @@ func (w *Worker) open(place *Place) {
 	role := tier.NewRole()
 	role.Store, role.Log, role.Load, role.Host, role.Serve = place.Store, w.log, w.load, (*host)(w), w.serve
 	role.Contain = true
-	w.Role = role
+	w.role.Store(role)
 }
+
+// post gives the core a message that nobody waits for.
+func (w *Worker) post(msg any) { w.role.Load().Post(msg) }
 
 // nudge has the worker look at its node again.
 func (w *Worker) nudge() {
@@ -111,6 +114,8 @@ func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 		w.place.Repaired = ""
 	}
 	w.mu.Lock()
+	clear(w.apps) // what an earlier life prepared, and did not live to write down, is nobody's
+	clear(w.ports)
 	for v := range core.All(loaded) {
 		a := v.Assignment()
 		w.apps[a.ID] = a.Service.App
@@ -131,7 +136,7 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	defer end(nil)
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
-	records, err := tier.View(ctx, w.Role, func(c *core.Core) (list []core.Task, _ error) {
+	records, err := tier.View(ctx, w.role.Load(), func(c *core.Core) (list []core.Task, _ error) {
 		c.Containers(func(a *spec.Assignment, name string, attempt int, handle json.RawMessage) {
 			list = append(list, core.Task{ID: a.ID, Name: name, Attempt: attempt, Handle: handle})
 		})
@@ -203,14 +208,14 @@ func (w *Worker) link(ctx context.Context, running *loop.Loop) error {
 	up, err := tier.NewUp(tier.UpConfig{
 		Member: w.place.Member, Addrs: opt.Addrs, Boot: opt.Boot, Machine: "kubernetes/" + w.node, Version: opt.Version, Log: w.log,
 		Sets: func() []wire.SetAck {
-			sets, _ := tier.View(ctx, w.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
+			sets, _ := tier.View(ctx, w.role.Load(), func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
 		Up:    func(m *wire.Welcome) { running.Post(core.ParentUp{Welcome: m}) },
 		Frame: func(m wire.Message) { running.Post(core.ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { running.Post(core.ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(w.ServeHTTP),
-		Held:  func() time.Duration { return w.Role.Held("") },
+		Held:  func() time.Duration { return w.role.Load().Held("") },
 	})
 	if err != nil {
 		return err
