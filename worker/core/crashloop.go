@@ -43,6 +43,44 @@ func (life *lifecycle) sideExited(now time.Time, i *inst, k *container, name str
 	life.proceed(now, i, fx)
 }
 
+// sideEnded takes up how often a side container has ended that the server starts again by itself.
+func (life *lifecycle) sideEnded(now time.Time, i *inst, m SideEnded, fx *wire.Effects) {
+	main := i.main()
+	if m.Attempt != main.Attempt || main.stop || i.Ending || i.halted() || i.isInit(m.Name) || spec.ContainerOf(&i.A.Spec, m.Name) == nil {
+		return
+	}
+	k := i.container(m.Name)
+	if k.Attempt != m.Attempt { // it began anew with main
+		*k = container{Attempt: m.Attempt}
+	}
+	if m.Ends < k.Ends || m.Ends == k.Ends && m.Since.Equal(k.Since) {
+		return
+	}
+	defer life.ledger.save(i, fx)
+	k.Since = m.Since
+	if more := m.Ends - k.Ends; more > 0 {
+		if m.Ran >= skerry.SteadyTime {
+			k.Crashes = 0
+		}
+		k.Ends, k.Crashes = m.Ends, k.Crashes+more
+		if i.Ready {
+			i.Restarts += more
+		}
+		k.Why = "side container " + m.Name + " " + describe(m.Exit)
+		if !i.Unhealthy {
+			i.Reason = k.Why
+		}
+		if m.Exit.OOMKilled {
+			life.ledger.event(now, i, wire.EventWarning, "OOMKilled",
+				"container "+m.Name+" used more memory than its limit and was killed", fx)
+		}
+		life.ledger.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
+	}
+	if !m.Since.IsZero() && i.Reason == k.Why {
+		i.Reason = ""
+	}
+}
+
 // looping gives the containers that were restarted so often that they are in a crash loop, each with its start; zero: it does not run.
 func looping(i *inst) map[string]time.Time {
 	out := map[string]time.Time{}
@@ -51,7 +89,7 @@ func looping(i *inst) map[string]time.Time {
 			continue
 		}
 		switch {
-		case name != spec.MainContainer && k.Running:
+		case name != spec.MainContainer && (k.Running || k.Ends > 0):
 			out[name] = k.Since
 		case name == spec.MainContainer && k.Running && i.Phase == skerry.PhaseRunning:
 			out[name] = i.StartedAt
