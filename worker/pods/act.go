@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +90,13 @@ func (w *Worker) act(action any) {
 		w.post(core.VolumesRemoved{Claim: todo.Claim})
 	case core.RemoveSnapshot:
 		w.post(core.SnapshotRemoved{ID: todo.ID})
-	case core.KeepContact, core.MeasureEvery, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
+	case core.MeasureEvery:
+		select { // the last word counts
+		case <-w.pace:
+		default:
+		}
+		w.pace <- todo.Every
+	case core.KeepContact, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:
 		panic(fmt.Sprintf("pods have no action %T", action))
@@ -155,6 +160,10 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 		w.post(m)
 		return
 	}
+	if sight.Init != "" {
+		w.post(core.Exited{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Exit: sight.Exit, Init: sight.Init, Handle: h.encode()})
+		return
+	}
 	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
 	w.post(m)
 	w.watch(ctx, a.A.ID, a.Attempt, h)
@@ -208,27 +217,14 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 	}
 	w.fleet.note(made)
 	named = handle{made.Metadata.Name, made.Metadata.UID}
-	why, since := "", time.Now()
-	err = w.fleet.await(ctx, named, true, func(p *Pod, there bool) bool {
-		if p == nil || !there && Look(p, time.Now()).Stage != Ended {
-			why = "its pod was deleted in Kubernetes before it ran"
-			return true
-		}
-		sight = Look(p, time.Now())
-		switch {
-		case sight.Stage == Stuck, sight.Stage == Unplaced && time.Since(since) > w.fleet.opt.Patience:
-			why = sight.Reason
-		case sight.Stage < Stuck && w.unwanted(ctx, start.A.ID):
-			why = "it is not wanted any more"
-		}
-		return why != "" || sight.Stage >= Running
-	})
-	never := sight.Stage == Ended && !sight.Ran
-	if never {
-		why = cmp.Or(why, sight.Exit.Message, "its container was never started")
+	cannot, why := w.kept(pod, made), ""
+	if cannot != nil {
+		why = cannot.Error()
+	} else {
+		sight, why, err = w.awaitRun(ctx, start, named)
 	}
 	if err == nil && why != "" {
-		if err = w.discard(ctx, named); !never { // nothing of the other is to be awaited
+		if err = w.discard(ctx, named); sight.Stage != Ended || sight.Ran { // nothing of the other is to be awaited
 			err = errors.Join(err, w.awaitEnd(ctx, named))
 		}
 		if err == nil {
@@ -271,15 +267,16 @@ func (w *Worker) clear(ctx context.Context, id skerry.InstanceID, but string, go
 			continue
 		}
 		h := handle{p.Metadata.Name, p.Metadata.UID}
-		if Look(p, time.Now()).Stage == Ended && !gone {
+		over := func(p *Pod) bool { return Look(p, time.Now()).Stage == Ended && !lingers(p) }
+		if over(p) && !gone {
 			continue // its log is kept
 		}
-		if err := w.remove(ctx, h); err != nil {
-			return err
+		if gone || Look(p, time.Now()).Stage != Ended { // one whose sidecars are ending keeps its log, too
+			if err := w.remove(ctx, h); err != nil {
+				return err
+			}
 		}
-		err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
-			return !there || !gone && Look(p, time.Now()).Stage == Ended
-		})
+		err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool { return !there || !gone && over(p) })
 		if err != nil {
 			return fmt.Errorf("pod %s has not ended: %w", h.Pod, err)
 		}
@@ -325,11 +322,12 @@ func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 
 // watch tells the core when a pod has ended.
 func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h handle) {
-	m := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}
+	m, told := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}, w.teller(id, attempt)
 	err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
 		if p != nil {
+			told.look(p, time.Now())
 			if s := Look(p, time.Now()); s.Stage == Ended {
-				m.Exit = s.Exit
+				m.Exit, m.Init = s.Exit, s.Init
 				return true
 			}
 		}

@@ -72,6 +72,11 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	if err := refuse(assigned); err != nil {
 		return fail(err)
 	}
+	if node, _, _ := w.fleet.node(w.node); node != nil && len(assigned.Spec.Sidecars) > 0 {
+		if why := w.fleet.noSidecars(node); why != "" {
+			return fail(&Unsupported{"sidecars", why})
+		}
+	}
 	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
 		done.Digest = digestOf(r)
 	}

@@ -37,6 +37,7 @@ type Worker struct {
 	work    atomic.Pointer[tier.Work]
 	changed chan struct{} // the node, or what others take of it
 	end     func()
+	pace    chan time.Duration // how often use is to be measured; 0: as usual
 
 	mu        sync.Mutex
 	active    map[skerry.InstanceID]*activity
@@ -72,7 +73,8 @@ func readHandle(data json.RawMessage) (h handle) {
 }
 
 func newWorker(f *Fleet, name, node string) *Worker {
-	return &Worker{fleet: f, name: name, node: node, log: f.opt.Log.With("worker", name), changed: make(chan struct{}, 1)}
+	return &Worker{fleet: f, name: name, node: node, log: f.opt.Log.With("worker", name), changed: make(chan struct{}, 1),
+		pace: make(chan time.Duration, 1)}
 }
 
 // open makes the role of a place.
@@ -101,7 +103,7 @@ func (w *Worker) nudge() {
 }
 
 func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	loaded := core.New(core.Options{Name: w.name, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
+	loaded := core.New(core.Options{Name: w.name, AsOne: true, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
 	writes, err := tier.LoadCore(ctx, w.place.Store, tier.Program{Version: w.fleet.opt.Version, Records: core.Records()}, w.journal,
 		loaded.Load)
 	if err != nil {
@@ -169,6 +171,7 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 		defer panics.Catch(w.log, "a sweep")
 		w.sweep(work.Ctx)
 	})
+	w.repeat(work, func() { w.measure(work.Ctx, running) })
 	for {
 		w.mu.Lock()
 		reachable := w.reachable
@@ -251,7 +254,7 @@ func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 		whyNot, touch := "its node is not in Kubernetes", false
 		if node != nil {
 			whyNot, touch = ready(node)
-			if f := facts(node, others, w.fleet.opt.Version); told == nil || !reflect.DeepEqual(*told, f) {
+			if f := facts(node, others, w.fleet.opt.Version, w.fleet.noSidecars(node)); told == nil || !reflect.DeepEqual(*told, f) {
 				told, pace = &f, time.After(factsPace)
 				running.Post(core.Facts{Facts: f})
 			}
@@ -328,7 +331,7 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 			continue
 		}
 		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
-			record.Running, record.Exit = s.Stage != Ended, s.Exit
+			record.Running, record.Exit, record.Init = s.Stage != Ended, s.Exit, s.Init
 			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
 			out = append(out, record)
 		}
@@ -356,7 +359,7 @@ func taskOf(p *Pod, s Sight) (t core.Task, ok bool) {
 		return t, false
 	}
 	t = core.Task{ID: id, Name: mainContainer, Attempt: attempt, Handle: handle{p.Metadata.Name, p.Metadata.UID}.encode(),
-		Running: s.Stage != Ended, Exit: s.Exit}
+		Running: s.Stage != Ended, Exit: s.Exit, Init: s.Init}
 	t.Restart, _ = strconv.ParseUint(p.Metadata.Annotations[restartNote], 10, 64)
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == mainContainer && strings.Contains(c.Image, "@") {
