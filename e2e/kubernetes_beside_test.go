@@ -50,18 +50,18 @@ func (n *kubernetesTest) accompanied() {
 	if _, err := n.root.Apply(ctx, []byte(strings.ReplaceAll(crew, "$$", "$")), api.ApplyOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
-	var i, now wire.Instance
-	n.await("it runs with its sidecars", func() bool { return n.instance("crew", &i) && i.State == skerry.Running })
+	var first, now wire.Instance
+	n.await("it runs with its sidecars", func() bool { return n.instance("crew", &first) && first.State == skerry.Running })
 	for container, want := range map[string]string{"one": " alpha", "two": "beta of web", "log": "gamma", "main": "main"} {
-		n.printedBy(i, container, want)
+		n.printedBy(first, container, want)
 	}
 	if n.real {
-		if out, errOut, status := n.command(i.ID, "log", []string{"/bin/sh", "-c", "echo $WORD"}, ""); out != "gamma\n" || status != "0 " {
+		if out, errOut, status := n.command(first.ID, "log", []string{"/bin/sh", "-c", "echo $WORD"}, ""); out != "gamma\n" || status != "0 " {
 			n.t.Errorf("a command in the sidecar printed %q and %q and ended with %q, want gamma, and 0", out, errOut, status)
 		}
 	}
 	n.await("the end of a sidecar is told", func() bool {
-		events, err := n.site.Events(ctx, api.EventFilter{Instance: i.ID})
+		events, err := n.site.Events(ctx, api.EventFilter{Instance: first.ID})
 		return err == nil && slices.ContainsFunc(events, func(e wire.Event) bool {
 			return e.Reason == "SidecarExited" && strings.Contains(e.Text, "side container frail ended with status 3")
 		})
@@ -69,9 +69,9 @@ func (n *kubernetesTest) accompanied() {
 	n.await("it was started again, and counts", func() bool {
 		return n.instance("crew", &now) && now.State == skerry.Running && now.Restarts > 0
 	})
-	if !now.StartedAt.Equal(i.StartedAt) || now.Exit != nil {
+	if !now.StartedAt.Equal(first.StartedAt) || now.Exit != nil {
 		n.t.Errorf("when a sidecar has ended, the instance runs since %s and has the exit %+v, want %s and none", now.StartedAt, now.Exit,
-			i.StartedAt)
+			first.StartedAt)
 	}
 	n.gone("crew")
 }

@@ -44,40 +44,41 @@ func (life *lifecycle) sideExited(now time.Time, i *inst, k *container, name str
 }
 
 // sideEnded takes up how often a side container has ended that the server starts again by itself.
-func (life *lifecycle) sideEnded(now time.Time, i *inst, m SideEnded, fx *wire.Effects) {
-	main := i.main()
-	if m.Attempt != main.Attempt || main.stop || i.Ending || i.halted() || i.isInit(m.Name) || spec.ContainerOf(&i.A.Spec, m.Name) == nil {
+func (life *lifecycle) sideEnded(now time.Time, instance *inst, msg SideEnded, fx *wire.Effects) {
+	main := instance.main()
+	gone := main.stop || instance.Ending || instance.halted()
+	if gone || msg.Attempt != main.Attempt || instance.Ending || instance.halted() || instance.isInit(msg.Name) || spec.ContainerOf(&instance.A.Spec, msg.Name) == nil {
 		return
 	}
-	k := i.container(m.Name)
-	if k.Attempt != m.Attempt { // it began anew with main
-		*k = container{Attempt: m.Attempt}
+	side := instance.container(msg.Name)
+	if side.Attempt != msg.Attempt { // it began anew with main
+		*side = container{Attempt: msg.Attempt}
 	}
-	if m.Ends < k.Ends || m.Ends == k.Ends && m.Since.Equal(k.Since) {
+	if msg.Ends < side.Ends || msg.Ends == side.Ends && msg.Since.Equal(side.Since) {
 		return
 	}
-	defer life.ledger.save(i, fx)
-	k.Since = m.Since
-	if more := m.Ends - k.Ends; more > 0 {
-		if m.Ran >= skerry.SteadyTime {
-			k.Crashes = 0
+	defer life.ledger.save(instance, fx)
+	side.Since = msg.Since
+	if more := msg.Ends - side.Ends; more > 0 {
+		if msg.Ran >= skerry.SteadyTime {
+			side.Crashes = 0
 		}
-		k.Ends, k.Crashes = m.Ends, k.Crashes+more
-		if i.Ready {
-			i.Restarts += more
+		side.Ends, side.Crashes = msg.Ends, side.Crashes+more
+		if instance.Ready {
+			instance.Restarts += more
 		}
-		k.Why = "side container " + m.Name + " " + describe(m.Exit)
-		if !i.Unhealthy {
-			i.Reason = k.Why
+		side.Why = "side container " + msg.Name + " " + describe(msg.Exit)
+		if !instance.Unhealthy {
+			instance.Reason = side.Why
 		}
-		if m.Exit.OOMKilled {
-			life.ledger.event(now, i, wire.EventWarning, "OOMKilled",
-				"container "+m.Name+" used more memory than its limit and was killed", fx)
+		if msg.Exit.OOMKilled {
+			life.ledger.event(now, instance, wire.EventWarning, "OOMKilled",
+				"container "+msg.Name+" used more memory than its limit and was killed", fx)
 		}
-		life.ledger.event(now, i, wire.EventWarning, "SidecarExited", k.Why, fx)
+		life.ledger.event(now, instance, wire.EventWarning, "SidecarExited", side.Why, fx)
 	}
-	if !m.Since.IsZero() && i.Reason == k.Why {
-		i.Reason = ""
+	if !msg.Since.IsZero() && instance.Reason == side.Why {
+		instance.Reason = ""
 	}
 }
 

@@ -72,14 +72,8 @@ func (w *Worker) act(action any) {
 				x.probes = nil
 			}
 		})
-	case core.AwaitQuiet:
-		work.Go(func() { // connections to a pod cannot be seen from here
-			select {
-			case <-ctx.Done():
-			case <-time.After(todo.Least):
-				w.post(core.Quiet{ID: todo.ID})
-			}
-		})
+	case core.AwaitQuiet: // connections to a pod cannot be seen from here
+		time.AfterFunc(todo.Least, func() { w.post(core.Quiet{ID: todo.ID}) })
 	case core.Endpoints:
 		w.direct(todo)
 	case core.RunHook:
@@ -91,11 +85,7 @@ func (w *Worker) act(action any) {
 	case core.RemoveSnapshot:
 		w.post(core.SnapshotRemoved{ID: todo.ID})
 	case core.MeasureEvery:
-		select { // the last word counts
-		case <-w.pace:
-		default:
-		}
-		w.pace <- todo.Every
+		w.measureEvery(todo.Every)
 	case core.KeepContact, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:

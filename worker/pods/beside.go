@@ -30,7 +30,8 @@ func tooOld(kubelet string) string {
 	if _, err := fmt.Sscanf(kubelet, "v%d.%d", &major, &minor); err == nil && (major > 1 || minor >= sidecarsSince) {
 		return ""
 	}
-	return fmt.Sprintf("they need Kubernetes 1.%d, and its kubelet is %s", sidecarsSince, cmp.Or(clean(kubelet, 40), "of a version that it does not say"))
+	kubelet = cmp.Or(clean(kubelet, 40), "of a version that it does not say")
+	return fmt.Sprintf("they need Kubernetes 1.%d, and its kubelet is %s", sidecarsSince, kubelet)
 }
 
 // lacksSidecars notes that there are none on a node, or on any (""), which only using them has shown.
@@ -151,28 +152,28 @@ func (t *teller) look(pod *Pod, now time.Time) {
 const endsMost = 1 << 20
 
 // sideOf reads from the status of a sidecar how often it has ended, and how the last time; ok is false if it has not.
-func sideOf(pod *Pod, name string, now time.Time) (m core.SideEnded, ok bool) {
-	s := statusOf(pod, name)
-	if s == nil {
-		return m, false
+func sideOf(pod *Pod, name string, now time.Time) (side core.SideEnded, ok bool) {
+	status := statusOf(pod, name)
+	if status == nil {
+		return side, false
 	}
-	m.Name, m.Ends = name, min(max(s.RestartCount, 0), endsMost)
-	last := s.LastState.Terminated
+	side.Name, side.Ends = name, min(max(status.RestartCount, 0), endsMost)
+	last := status.LastState.Terminated
 	switch {
-	case s.State.Terminated != nil:
-		last = s.State.Terminated
-		m.Ends++
-	case s.State.Running != nil:
-		m.Since = sane(s.State.Running.StartedAt.Time, now)
+	case status.State.Terminated != nil:
+		last = status.State.Terminated
+		side.Ends++
+	case status.State.Running != nil:
+		side.Since = sane(status.State.Running.StartedAt.Time, now)
 	case last != nil: // it waits for its next start, which is not counted yet
-		m.Ends++
+		side.Ends++
 	}
-	if last == nil || m.Ends == 0 {
-		return m, false
+	if last == nil || side.Ends == 0 {
+		return side, false
 	}
-	m.Exit = exitOf(&Pod{}, last, now)
-	m.Ran = max(0, sane(last.FinishedAt.Time, now).Sub(sane(last.StartedAt.Time, now)))
-	return m, true
+	side.Exit = exitOf(&Pod{}, last, now)
+	side.Ran = max(0, sane(last.FinishedAt.Time, now).Sub(sane(last.StartedAt.Time, now)))
+	return side, true
 }
 
 // awaitRun waits until a pod runs or has ended; why says what keeps it from that.

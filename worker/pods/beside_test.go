@@ -77,11 +77,13 @@ func TestSidecarsAreOfferedWhereTheyWork(t *testing.T) {
 	}
 	node := nodeOf(t, aNode)
 	got := facts(node, nil, "v1", tooOld("v1.28.9")).Runtimes[0]
-	if slices.Contains(got.Abilities, "sidecars") || !slices.Contains(got.Abilities, "init") || !strings.Contains(got.Cause, "Kubernetes 1.29") {
+	offers := func(what string) bool { return slices.Contains(got.Abilities, what) }
+	if offers("sidecars") || !offers("init") || !strings.Contains(got.Cause, "Kubernetes 1.29") {
 		t.Errorf("an old node says %+v, want init and no sidecars, and why", got)
 	}
 	worker := alone(t, podstest.NewServer(t).URL)
-	if done := worker.prepare(t.Context(), core.Prepare{A: *assignment(t, aCrew)}); !done.Permanent || !strings.Contains(done.Err, "sidecars") {
+	done := worker.prepare(t.Context(), core.Prepare{A: *assignment(t, aCrew)})
+	if !done.Permanent || !strings.Contains(done.Err, "sidecars") {
 		t.Errorf("prepare on a node of no version = %+v, want it refused for good, for the sidecars", done)
 	}
 }
@@ -133,12 +135,14 @@ func TestSidecarsThatAreNotKept(t *testing.T) {
 	}
 }
 
-const crewSpec = `"spec":{"nodeName":"n1","initContainers":[{"name":"one"},{"name":"log","restartPolicy":"Always"}],"containers":[{"name":"main"}]}`
+const crewSpec = `"spec":{"nodeName":"n1","initContainers":[{"name":"one"},{"name":"log","restartPolicy":"Always"}],
+"containers":[{"name":"main"}]}`
 
 // What becomes of init containers and sidecars shows in what is made of the pod.
 func TestLookAtCrew(t *testing.T) {
+	const failed = `"phase":"Failed",`
 	const waits = `"containerStatuses":[{"name":"main","state":{"waiting":{"reason":"PodInitializing"}}}]`
-	for _, c := range []struct {
+	for _, given := range []struct {
 		name, status string
 		stage        Stage
 		reason, init string
@@ -150,16 +154,16 @@ func TestLookAtCrew(t *testing.T) {
 			"container log: ErrImagePull", "", 0},
 		{"ends again and again", `"phase":"Pending","initContainerStatuses":[{"name":"log","state":{"waiting":{"reason":"CrashLoopBackOff"}}}],` +
 			waits, Pending, "PodInitializing", "", 0},
-		{"failed", `"phase":"Failed","initContainerStatuses":[{"name":"one","state":{"terminated":{"exitCode":3}}}],` + waits, Ended, "", "one", 3},
-		{"evicted", `"phase":"Failed","reason":"Evicted","initContainerStatuses":[{"name":"one","state":{"terminated":{"exitCode":137}}}],` + waits,
-			Ended, "", "", lostCode},
+		{"failed", failed + `"initContainerStatuses":[{"name":"one","state":{"terminated":{"exitCode":3}}}],` + waits, Ended, "", "one", 3},
+		{"evicted", failed + `"reason":"Evicted","initContainerStatuses":[{"name":"one","state":{"terminated":{"exitCode":137}}}],` +
+			waits, Ended, "", "", lostCode},
 		{"failed beside", `"phase":"Failed","initContainerStatuses":[{"name":"log","state":{"terminated":{"exitCode":3}}}],
 "containerStatuses":[{"name":"main","state":{"terminated":{"exitCode":4}}}]`, Ended, "", "", 4},
 	} {
-		got := look(t, `{`+crewSpec+`,"status":{`+c.status+`}}`)
-		if got.Stage != c.stage || got.Reason != c.reason || got.Init != c.init || got.Exit.Code != c.code {
-			t.Errorf("%s: Look = stage %d, %q, init %q, code %d; want %d, %q, %q, %d", c.name, got.Stage, got.Reason, got.Init, got.Exit.Code,
-				c.stage, c.reason, c.init, c.code)
+		got := look(t, `{`+crewSpec+`,"status":{`+given.status+`}}`)
+		if got.Stage != given.stage || got.Reason != given.reason || got.Init != given.init || got.Exit.Code != given.code {
+			t.Errorf("%s: Look = stage %d, %q, init %q, code %d; want %d, %q, %q, %d", given.name, got.Stage, got.Reason, got.Init, got.Exit.Code,
+				given.stage, given.reason, given.init, given.code)
 		}
 	}
 }

@@ -132,6 +132,15 @@ type figures struct {
 	told    bool      // the core has figures
 }
 
+// measureEvery sets how often use is measured; 0: as usual.
+func (w *Worker) measureEvery(every time.Duration) {
+	select { // the last word counts
+	case <-w.pace:
+	default:
+	}
+	w.pace <- every
+}
+
 // measure tells the core what the pods of this worker use, until ctx ends.
 func (w *Worker) measure(ctx context.Context, running *loop.Loop) {
 	reader, every := &figures{w: w}, core.UsualMeasure
@@ -160,9 +169,9 @@ func (w *Worker) measure(ctx context.Context, running *loop.Loop) {
 // usage gives what the instances that run here use; fresh is false if nothing newer is known than before.
 func (f *figures) usage(ctx context.Context, now time.Time) (out core.Usage, fresh bool) {
 	of := map[string]*Pod{} // by UID and by name
-	for _, p := range f.w.fleet.ofWorker(f.w.name) {
-		if Look(p, now).Stage == Running {
-			of[p.Metadata.UID], of[p.Metadata.Name] = p, p
+	for _, pod := range f.w.fleet.ofWorker(f.w.name) {
+		if Look(pod, now).Stage == Running {
+			of[pod.Metadata.UID], of[pod.Metadata.Name] = pod, pod
 		}
 	}
 	if len(of) == 0 {

@@ -73,13 +73,13 @@ func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*fo
 			WithHint("it has: %s", strings.Join(names, ", "))
 	}
 	var pods []*Pod
-	for _, p := range w.fleet.ofWorker(w.name) {
-		if p.Metadata.Annotations[instanceNote] == string(id) {
-			pods = append(pods, p)
+	for _, pod := range w.fleet.ofWorker(w.name) {
+		if pod.Metadata.Annotations[instanceNote] == string(id) {
+			pods = append(pods, pod)
 		}
 	}
-	attempt := func(p *Pod) int {
-		n, _ := strconv.Atoi(p.Metadata.Annotations[attemptNote])
+	attempt := func(pod *Pod) int {
+		n, _ := strconv.Atoi(pod.Metadata.Annotations[attemptNote])
 		return n
 	}
 	slices.SortFunc(pods, func(a, b *Pod) int { return attempt(b) - attempt(a) })

@@ -51,7 +51,7 @@ func (h *heard) await(t *testing.T, what string, fits func(msg any) bool) any {
 }
 
 // live runs the role of a worker with a core until the test ends.
-func live(t *testing.T, worker *Worker, c loop.Core) {
+func live(t *testing.T, worker *Worker, core loop.Core) {
 	t.Helper()
 	kept, err := store.Open(t.Context(), "memory:", store.Options{})
 	if err != nil {
@@ -59,7 +59,7 @@ func live(t *testing.T, worker *Worker, c loop.Core) {
 	}
 	role := worker.role.Load()
 	role.Store = kept
-	role.Load = func(context.Context) (loop.Core, wire.Effects, error) { return c, wire.Effects{}, nil }
+	role.Load = func(context.Context) (loop.Core, wire.Effects, error) { return core, wire.Effects{}, nil }
 	role.Serve = func(ctx context.Context, _ *loop.Loop) error {
 		<-ctx.Done()
 		return nil
@@ -80,8 +80,8 @@ func live(t *testing.T, worker *Worker, c loop.Core) {
 
 // An action that panics answers like one that fails: its instance does not wait for ever.
 func TestPanicOfAnActionIsAnswered(t *testing.T) {
-	worker, c := alone(t, "http://127.0.0.1:1"), &heard{}
-	live(t, worker, c)
+	worker, told := alone(t, "http://127.0.0.1:1"), &heard{}
+	live(t, worker, told)
 	worker.fleet.opt.Client = nil // whatever asks for something panics
 	assigned := *assignment(t, `{"name":"web","image":"x"}`)
 	worker.act(core.Prepare{A: assigned})
@@ -92,15 +92,15 @@ func TestPanicOfAnActionIsAnswered(t *testing.T) {
 		"Started":  func(msg any) string { m, _ := msg.(core.Started); return m.Err },
 		"Cleaned":  func(msg any) string { m, _ := msg.(core.Cleaned); return m.Err },
 	} {
-		c.await(t, what+" with the panic", func(msg any) bool { return strings.Contains(of(msg), "panic") })
+		told.await(t, what+" with the panic", func(msg any) bool { return strings.Contains(of(msg), "panic") })
 	}
 }
 
 // What has no answer is done again after a panic: else nobody would hear of the end of a pod, or ask for it.
 func TestPanicOfAWatchIsRepeated(t *testing.T) {
 	server := podstest.NewServer(t)
-	worker, c := alone(t, server.URL), &heard{}
-	live(t, worker, c)
+	worker, told := alone(t, server.URL), &heard{}
+	live(t, worker, told)
 	named := running(t, worker, server, "web-1-x-1", "web-1", 1)
 	tries := 0
 	worker.repeat(worker.work.Load(), func() {
@@ -112,7 +112,7 @@ func TestPanicOfAWatchIsRepeated(t *testing.T) {
 	kubelet := podstest.Kubelet{Server: server.URL}
 	kubelet.Do("PATCH", podPath("skerry", named.Pod)+"/status", podstest.Object{"status": podstest.Object{"phase": "Failed"}}, nil)
 	relist(t, worker)
-	c.await(t, "Exited", func(msg any) bool { _, ok := msg.(core.Exited); return ok })
+	told.await(t, "Exited", func(msg any) bool { _, ok := msg.(core.Exited); return ok })
 }
 
 // The files that are prepared for an instance which has gone in the meantime go as soon as they are written, and nothing of it is known.

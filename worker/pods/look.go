@@ -51,7 +51,8 @@ var neverRan = []string{"ContainerCannotRun", "StartError"}
 func Look(pod *Pod, now time.Time) Sight {
 	status := statusOf(pod, mainContainer)
 	if status != nil && status.State.Terminated != nil {
-		return Sight{Stage: Ended, Exit: exitOf(pod, status.State.Terminated, now), Ran: !slices.Contains(neverRan, status.State.Terminated.Reason)}
+		ended := status.State.Terminated
+		return Sight{Stage: Ended, Exit: exitOf(pod, ended, now), Ran: !slices.Contains(neverRan, ended.Reason)}
 	}
 	switch pod.Status.Phase {
 	case "Failed":

@@ -35,19 +35,20 @@ type need struct {
 	ports     []string // as PROTOCOL/NUMBER, of the host
 }
 
-// needOf adds up what a pod takes: the greater one of its containers together with sidecars and of each init container, as Kubernetes counts.
+// needOf adds up what a pod takes: the greater one of its containers together with sidecars and of each init container, as Kubernetes
+// counts.
 func needOf(pod *Pod) need {
 	out := need{node: pod.Spec.NodeName}
 	if pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
 		return out // it takes nothing any more
 	}
-	sum := func(into *spec.Resources, r spec.Resources) {
-		into.CPU, into.Memory, into.Storage = plus(into.CPU, r.CPU), plus(into.Memory, r.Memory), plus(into.Storage, r.Storage)
-		into.GPUs = int(min(int64(into.GPUs)+int64(r.GPUs), math.MaxInt32))
+	sum := func(into *spec.Resources, asked spec.Resources) {
+		into.CPU, into.Memory, into.Storage = plus(into.CPU, asked.CPU), plus(into.Memory, asked.Memory), plus(into.Storage, asked.Storage)
+		into.GPUs = int(min(int64(into.GPUs)+int64(asked.GPUs), math.MaxInt32))
 	}
-	runs := func(c *PodContainer) {
-		sum(&out.resources, amounts(c.Resources.Requests))
-		for _, port := range c.Ports {
+	runs := func(ctr *PodContainer) {
+		sum(&out.resources, amounts(ctr.Resources.Requests))
+		for _, port := range ctr.Ports {
 			host := port.HostPort
 			if pod.Spec.HostNetwork {
 				host = port.ContainerPort
@@ -59,24 +60,27 @@ func needOf(pod *Pod) need {
 	}
 	var most spec.Resources // of an init container with the sidecars that were started before it
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy == always {
-			runs(c)
+		ctr := &pod.Spec.InitContainers[i]
+		if ctr.RestartPolicy == always {
+			runs(ctr)
 			continue
 		}
-		r := amounts(c.Resources.Requests)
-		sum(&r, out.resources)
-		most.CPU, most.Memory, most.Storage, most.GPUs = max(most.CPU, r.CPU), max(most.Memory, r.Memory), max(most.Storage, r.Storage),
-			max(most.GPUs, r.GPUs)
+		asked := amounts(ctr.Resources.Requests)
+		sum(&asked, out.resources)
+		most = greater(most, asked)
 	}
 	for i := range pod.Spec.Containers {
 		runs(&pod.Spec.Containers[i])
 	}
-	into := &out.resources
-	into.CPU, into.Memory, into.Storage, into.GPUs = max(into.CPU, most.CPU), max(into.Memory, most.Memory), max(into.Storage, most.Storage),
-		max(into.GPUs, most.GPUs)
+	out.resources = greater(out.resources, most)
 	sum(&out.resources, amounts(pod.Spec.Overhead))
 	return out
+}
+
+// greater takes the greater one of each amount that pods ask for.
+func greater(one, two spec.Resources) spec.Resources {
+	return spec.Resources{CPU: max(one.CPU, two.CPU), Memory: max(one.Memory, two.Memory), Storage: max(one.Storage, two.Storage),
+		GPUs: max(one.GPUs, two.GPUs)}
 }
 
 // thin leaves of a pod of another namespace what needOf reads: how much there is of the rest is up to others.
@@ -94,7 +98,8 @@ func (f *Fleet) thin(pod *Pod) {
 
 func thinContainers(list []PodContainer) (out []PodContainer) {
 	for i := range list {
-		out = append(out, PodContainer{RestartPolicy: list[i].RestartPolicy, Ports: list[i].Ports, Resources: podResources{Requests: counted(list[i].Resources.Requests)}})
+		out = append(out, PodContainer{RestartPolicy: list[i].RestartPolicy, Ports: list[i].Ports,
+			Resources: podResources{Requests: counted(list[i].Resources.Requests)}})
 	}
 	return out
 }
@@ -186,7 +191,8 @@ func facts(node *Node, others []need, version, noSidecars string) wire.WorkerFac
 	} else {
 		cause += "; no sidecars: " + noSidecars
 	}
-	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: can, Cause: cause, Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
+	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: can, Cause: cause,
+		Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
 	return told
 }
 

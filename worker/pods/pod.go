@@ -201,13 +201,13 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
 	}
 	volumes(made, assigned, worker)
-	for i, it := range containersOf(service) {
+	for at, it := range containersOf(service) {
 		container, err := st.container(&it, assigned, node, worker)
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case i < len(service.Init):
+		case at < len(service.Init):
 			made.Spec.InitContainers = append(made.Spec.InitContainers, container)
 			continue
 		case it.Name != mainContainer:

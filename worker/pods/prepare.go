@@ -17,8 +17,8 @@ import (
 	"skerry.dev/skerry/worker/core"
 )
 
-// prepared prepares an instance as long as pctx lasts. The answer to what wrote its files may come when the instance has gone; then they go,
-// too.
+// prepared prepares an instance as long as pctx lasts. The answer to what wrote its files may come when the instance has gone; then they
+// go, too.
 func (w *Worker) prepared(ctx, pctx context.Context, asked core.Prepare) (done core.Prepared) {
 	assigned := &asked.A
 	if err := w.caught(func() { done = w.prepare(pctx, asked) }); err != nil {

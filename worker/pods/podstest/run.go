@@ -58,18 +58,18 @@ func (k *Kubelet) newRun(pod Object, uid string) *podRun {
 	list, _ := Get(pod, "spec", "initContainers").([]any)
 	missing := false
 	for i, c := range containers(pod) {
-		p := &process{name: Text(c, "name"), spec: c, init: i < len(list), beside: i < len(list) && Text(c, "restartPolicy") == "Always",
+		ctr := &process{name: Text(c, "name"), spec: c, init: i < len(list), beside: i < len(list) && Text(c, "restartPolicy") == "Always",
 			changed: make(chan struct{}), state: Object{"waiting": Object{"reason": "PodInitializing"}}}
 		for image, path := range maps.All(k.Programs) {
 			if strings.Contains(Text(c, "image"), image) {
-				p.program = path
+				ctr.program = path
 			}
 		}
-		if p.program == "" {
+		if ctr.program == "" {
 			missing = true
-			p.state = Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(c, "image")}}
+			ctr.state = Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(c, "image")}}
 		}
-		run.all = append(run.all, p)
+		run.all = append(run.all, ctr)
 	}
 	if missing {
 		go k.tell(run, "Pending")
@@ -111,15 +111,15 @@ func (k *Kubelet) tell(run *podRun, phase string) {
 	}
 	lists := map[bool][]Object{true: {}, false: {}}
 	ready := "False"
-	for _, p := range run.all {
-		image := Text(p.spec, "image")
-		status := Object{"name": p.name, "image": image, "imageID": image, "ready": p.ready, "started": p.runs, "restartCount": p.restarts,
-			"state": maps.Clone(p.state)}
-		if p.last != nil {
-			status["lastState"] = p.last
+	for _, ctr := range run.all {
+		image := Text(ctr.spec, "image")
+		status := Object{"name": ctr.name, "image": image, "imageID": image, "ready": ctr.ready, "started": ctr.runs,
+			"restartCount": ctr.restarts, "state": maps.Clone(ctr.state)}
+		if ctr.last != nil {
+			status["lastState"] = ctr.last
 		}
-		lists[p.init] = append(lists[p.init], status)
-		if !p.init && p.ready {
+		lists[ctr.init] = append(lists[ctr.init], status)
+		if !ctr.init && ctr.ready {
 			ready = "True"
 		}
 	}
@@ -136,22 +136,22 @@ func (k *Kubelet) bring(run *podRun) {
 	phase := "Succeeded"
 	ending := make(chan struct{})
 	var beside []chan struct{}
-	for _, p := range run.all {
-		if p.beside {
+	for _, ctr := range run.all {
+		if ctr.beside {
 			done, begun := make(chan struct{}), make(chan struct{})
 			beside = append(beside, done)
 			k.done.Go(func() {
 				defer close(done)
-				k.keep(run, p, begun, ending)
+				k.keep(run, ctr, begun, ending)
 			})
 			<-begun
 			continue
 		}
 		before := "Pending"
-		if !p.init {
+		if !ctr.init {
 			before = "Running"
 		}
-		if k.once(run, p, before, nil) != 0 {
+		if k.once(run, ctr, before, nil) != 0 {
 			phase = "Failed"
 			break
 		}
@@ -167,12 +167,12 @@ func (k *Kubelet) bring(run *podRun) {
 }
 
 // keep runs a sidecar again and again until the pod ends.
-func (k *Kubelet) keep(run *podRun, p *process, begun, ending chan struct{}) {
+func (k *Kubelet) keep(run *podRun, ctr *process, begun, ending chan struct{}) {
 	for first := true; ; first = false {
 		if first {
-			k.once(run, p, "Pending", func() { close(begun) }, ending)
+			k.once(run, ctr, "Pending", func() { close(begun) }, ending)
 		} else {
-			k.once(run, p, "Running", nil, ending)
+			k.once(run, ctr, "Running", nil, ending)
 		}
 		select {
 		case <-ending:
@@ -186,38 +186,38 @@ func (k *Kubelet) keep(run *podRun, p *process, begun, ending chan struct{}) {
 			k.mu.Unlock()
 			return
 		}
-		p.last, p.state = p.state, Object{"waiting": Object{"reason": "CrashLoopBackOff"}}
-		p.restarts++
+		ctr.last, ctr.state = ctr.state, Object{"waiting": Object{"reason": "CrashLoopBackOff"}}
+		ctr.restarts++
 		k.mu.Unlock()
 	}
 }
 
 // once runs a container until it has ended, and gives its status. What comes over ending has it asked to end.
-func (k *Kubelet) once(run *podRun, p *process, phase string, begun func(), ending ...chan struct{}) (code int) {
-	args := append(texts(p.spec["command"]), texts(p.spec["args"])...)
+func (k *Kubelet) once(run *podRun, ctr *process, phase string, begun func(), ending ...chan struct{}) (code int) {
+	args := append(texts(ctr.spec["command"]), texts(ctr.spec["args"])...)
 	if len(args) > 0 {
 		args = args[1:]
 	}
 	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
 		args[i] = within(run.root, strings.ReplaceAll(args[i], "$$", "$"))
 	}
-	cmd := exec.Command(p.program, args...)
+	cmd := exec.Command(ctr.program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	env, _ := p.spec["env"].([]any)
+	env, _ := ctr.spec["env"].([]any)
 	for _, e := range env {
 		cmd.Env = append(cmd.Env, Text(e.(Object), "name")+"="+within(run.root, strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$")))
 	}
-	cmd.Stdout = &stamped{k: k, p: p}
+	cmd.Stdout = &stamped{k: k, p: ctr}
 	cmd.Stderr = cmd.Stdout
-	began, probe := now(), p.spec["readinessProbe"]
+	began, probe := now(), ctr.spec["readinessProbe"]
 	k.mu.Lock()
 	err := errors.New("its pod is to end")
 	if !run.killed {
 		err = cmd.Start()
 	}
 	if err == nil {
-		p.cmd, p.runs, p.ready, p.state = cmd, true, probe == nil, Object{"running": Object{"startedAt": began}}
+		ctr.cmd, ctr.runs, ctr.ready, ctr.state = cmd, true, probe == nil, Object{"running": Object{"startedAt": began}}
 	}
 	k.mu.Unlock()
 	ended := make(chan struct{})
@@ -232,7 +232,7 @@ func (k *Kubelet) once(run *podRun, p *process, phase string, begun func(), endi
 		state["message"] = err.Error()
 	} else {
 		if probe, ok := probe.(Object); ok {
-			k.done.Go(func() { k.probe(run, p, probe, ended) })
+			k.done.Go(func() { k.probe(run, ctr, probe, ended) })
 		}
 		if len(ending) > 0 {
 			k.done.Go(func() {
@@ -257,11 +257,11 @@ func (k *Kubelet) once(run *podRun, p *process, phase string, begun func(), endi
 	state["finishedAt"] = now()
 	code, _ = state["exitCode"].(int)
 	k.mu.Lock()
-	p.runs, p.ready, p.state = false, false, Object{"terminated": state}
-	close(p.changed)
-	p.changed = make(chan struct{})
+	ctr.runs, ctr.ready, ctr.state = false, false, Object{"terminated": state}
+	close(ctr.changed)
+	ctr.changed = make(chan struct{})
 	k.mu.Unlock()
-	if p.beside || p.init { // the end of main is told with that of its pod, or with that of sidecars
+	if ctr.beside || ctr.init { // the end of main is told with that of its pod, or with that of sidecars
 		k.tell(run, phase)
 	} else if len(run.all) > 1 {
 		k.tell(run, "Running")
@@ -270,7 +270,7 @@ func (k *Kubelet) once(run *podRun, p *process, phase string, begun func(), endi
 }
 
 // probe tries an HTTP probe until it has passed once.
-func (k *Kubelet) probe(run *podRun, p *process, probe Object, ended chan struct{}) {
+func (k *Kubelet) probe(run *podRun, ctr *process, probe Object, ended chan struct{}) {
 	port, _ := Get(probe, "httpGet", "port").(float64)
 	for {
 		res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", int(port), Text(probe, "httpGet", "path")))
@@ -278,7 +278,7 @@ func (k *Kubelet) probe(run *podRun, p *process, probe Object, ended chan struct
 			res.Body.Close()
 			if res.StatusCode < 400 {
 				k.mu.Lock()
-				p.ready = p.runs
+				ctr.ready = ctr.runs
 				k.mu.Unlock()
 				k.tell(run, "Running")
 				return
