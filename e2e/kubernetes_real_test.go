@@ -39,6 +39,12 @@ func realKubernetes(t *testing.T, kubelets bool) kubernetes {
 		"ClusterRoleBinding": rbac + "/clusterrolebindings", "Role": rbac + "/namespaces/skerry/roles",
 		"RoleBinding": rbac + "/namespaces/skerry/rolebindings", "Secret": namespace + "/secrets",
 		"PersistentVolumeClaim": namespace + "/persistentvolumeclaims", "Deployment": "/apis/apps/v1/namespaces/skerry/deployments"})
+	// What the manifest leaves to the operator.
+	k.Do(http.MethodPost, rbac+"/clusterroles", map[string]any{"metadata": map[string]any{"name": "skerry-figures"}, "rules": []any{
+		map[string]any{"apiGroups": []string{""}, "resources": []string{"nodes/proxy"}, "verbs": []string{"get"}}}})
+	k.Do(http.MethodPost, rbac+"/clusterrolebindings", map[string]any{"metadata": map[string]any{"name": "skerry-figures"},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "skerry-figures"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "skerry-kubernetes", "namespace": "skerry"}}})
 	// That is what a controller does, and none runs here.
 	k.Do(http.MethodPost, namespace+"/serviceaccounts", map[string]any{"metadata": map[string]any{"name": "default"}})
 	answer := k.Do(http.MethodPost, namespace+"/serviceaccounts/skerry-kubernetes/token", map[string]any{"spec": map[string]any{}})
@@ -66,17 +72,17 @@ func (n *kubernetesTest) entered() {
 		if shell, script, ok := strings.Cut(c.command, " -c "); ok {
 			command = []string{shell, "-c", strings.Trim(script, "'")}
 		}
-		out, errOut, status := n.command(i.ID, command, c.in)
+		out, errOut, status := n.command(i.ID, "", command, c.in)
 		if out != c.out || errOut != c.err || !strings.HasPrefix(status, c.status) {
 			n.t.Errorf("%s printed %q and %q and ended with %q, want %q, %q, %q", c.command, out, errOut, status, c.out, c.err, c.status)
 		}
 	}
 }
 
-// command runs one in an instance, through root and site.
-func (n *kubernetesTest) command(id skerry.InstanceID, command []string, in string) (out, errOut, status string) {
+// command runs one in a container of an instance, through root and site.
+func (n *kubernetesTest) command(id skerry.InstanceID, container string, command []string, in string) (out, errOut, status string) {
 	n.t.Helper()
-	conn, closer, err := n.root.Exec(n.t.Context(), id, api.ExecOptions{Command: command, Stdin: in != ""})
+	conn, closer, err := n.root.Exec(n.t.Context(), id, api.ExecOptions{Command: command, Container: container, Stdin: in != ""})
 	if err != nil {
 		n.t.Fatalf("exec %q: %v", command, err)
 	}

@@ -77,10 +77,13 @@ func kubernetesNodes(t *testing.T, k kubernetes) {
 	var first wire.Instance
 	n.await("it runs", func() bool { return n.instance("hello", &first) && first.State == skerry.Running })
 	n.printed(first)
+	n.measured()
 	n.restarted(first)
 	n.killed(first)
 	n.refused()
 	n.reached()
+	n.accompanied()
+	n.unprepared()
 	if n.real {
 		n.entered()
 		n.ended()
@@ -323,8 +326,8 @@ func (n *kubernetesTest) refused() {
 	if err := n.root.DeleteApp(n.t.Context(), skerry.AppKey{Namespace: "default", Name: "missing"}); err != nil {
 		n.t.Fatal(err)
 	}
-	n.apply("first", "test/shell:1", `"init":[{"name":"before","image":"test/shell:1","command":["/bin/true"]}],`)
-	n.await("a service with init containers finds no place", func() bool {
+	n.apply("first", "test/shell:1", `"volumes":[{"name":"data","local":{}}],`)
+	n.await("a service with a local volume finds no place", func() bool {
 		list, err := n.root.Instances(n.t.Context(), api.InstanceFilter{App: "first", Namespace: "default"})
 		return err == nil && strings.Contains(fmt.Sprintf("%+v", list), "ability")
 	})

@@ -18,7 +18,10 @@ type Options struct {
 	Name string
 	Seed [16]byte // must differ at each start of a process
 	// Repaired: the store has lost records. Containers that it does not know run on until the cluster says what they are.
-	Repaired    bool
+	Repaired bool
+	// AsOne: each start of a main container starts the init and side containers of its instance as well, and its end ends them. The server
+	// starts a side container that ends again by itself, tells of it by SideEnded, and of an init container that fails by Exited.Init.
+	AsOne       bool
 	ReportFixed time.Duration // an interval of reports that does not adapt; 0: it does, between 1 s and 60 s
 	Sets        reconcile.Options
 }
@@ -49,7 +52,7 @@ func New(opt Options) *Core {
 	core.ledger = &ledger{up: core.Up, codec: core.codec, freeze: core.freeze, insts: map[skerry.InstanceID]*inst{}}
 	core.overlay, core.contact = &overlayItems{core.Up, core.codec}, &contacts{ledger: core.ledger}
 	core.volumes = newVolumeBook(core.ledger)
-	core.life = &lifecycle{core.ledger, core.freeze, core.reports, core.volumes, core.strays, core.contact}
+	core.life = &lifecycle{core.ledger, core.freeze, core.reports, core.volumes, core.strays, core.contact, opt.AsOne}
 	return core
 }
 

@@ -43,6 +43,45 @@ func (life *lifecycle) sideExited(now time.Time, i *inst, k *container, name str
 	life.proceed(now, i, fx)
 }
 
+// sideEnded takes up how often a side container has ended that the server starts again by itself.
+func (life *lifecycle) sideEnded(now time.Time, instance *inst, msg SideEnded, fx *wire.Effects) {
+	main := instance.main()
+	gone := main.stop || instance.Ending || instance.halted()
+	if gone || msg.Attempt != main.Attempt || instance.Ending || instance.halted() || instance.isInit(msg.Name) || spec.ContainerOf(&instance.A.Spec, msg.Name) == nil {
+		return
+	}
+	side := instance.container(msg.Name)
+	if side.Attempt != msg.Attempt { // it began anew with main
+		*side = container{Attempt: msg.Attempt}
+	}
+	if msg.Ends < side.Ends || msg.Ends == side.Ends && msg.Since.Equal(side.Since) {
+		return
+	}
+	defer life.ledger.save(instance, fx)
+	side.Since = msg.Since
+	if more := msg.Ends - side.Ends; more > 0 {
+		if msg.Ran >= skerry.SteadyTime {
+			side.Crashes = 0
+		}
+		side.Ends, side.Crashes = msg.Ends, side.Crashes+more
+		if instance.Ready {
+			instance.Restarts += more
+		}
+		side.Why = "side container " + msg.Name + " " + describe(msg.Exit)
+		if !instance.Unhealthy {
+			instance.Reason = side.Why
+		}
+		if msg.Exit.OOMKilled {
+			life.ledger.event(now, instance, wire.EventWarning, "OOMKilled",
+				"container "+msg.Name+" used more memory than its limit and was killed", fx)
+		}
+		life.ledger.event(now, instance, wire.EventWarning, "SidecarExited", side.Why, fx)
+	}
+	if !msg.Since.IsZero() && instance.Reason == side.Why {
+		instance.Reason = ""
+	}
+}
+
 // looping gives the containers that were restarted so often that they are in a crash loop, each with its start; zero: it does not run.
 func looping(i *inst) map[string]time.Time {
 	out := map[string]time.Time{}
@@ -51,7 +90,7 @@ func looping(i *inst) map[string]time.Time {
 			continue
 		}
 		switch {
-		case name != spec.MainContainer && k.Running:
+		case name != spec.MainContainer && (k.Running || k.Ends > 0):
 			out[name] = k.Since
 		case name == spec.MainContainer && k.Running && i.Phase == skerry.PhaseRunning:
 			out[name] = i.StartedAt

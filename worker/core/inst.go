@@ -60,6 +60,7 @@ type preparation struct {
 // container is one container with its present attempt.
 type container struct {
 	Attempt int               `json:"attempt"`
+	Ends    int               `json:"ends,omitempty"`    // of a side container that the server starts with main: in that attempt of main
 	Crashes int               `json:"crashes,omitempty"` // of the main one and side ones: restarts in a row after less than SteadyTime
 	Since   time.Time         `json:"since,omitzero"`    // of a side container: its last start
 	Why     string            `json:"why,omitempty"`     // of a side container: how it ended last

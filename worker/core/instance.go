@@ -176,26 +176,8 @@ func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) 
 		return
 	}
 	instance.Phase = skerry.PhaseStarting
-	for _, s := range instance.A.Spec.Init {
-		k := instance.container(s.Name)
-		if k.Done {
-			continue
-		}
-		if !k.Running && !k.start {
-			instance.start(s.Name, fx)
-		}
+	if !life.asOne && instance.startBefore(fx) {
 		return
-	}
-	for _, s := range instance.A.Spec.Sidecars {
-		k := instance.container(s.Name)
-		if !k.Running && !k.start && k.retryAt.IsZero() {
-			instance.start(s.Name, fx)
-		}
-	}
-	for _, s := range instance.A.Spec.Sidecars {
-		if k := instance.container(s.Name); (k.start || k.Running && k.Hook) && k.Crashes == 0 {
-			return // main waits until each was started once
-		}
 	}
 	if k := instance.main(); !k.Running && !k.start {
 		instance.Given = life.reports.given(instance.A.Devices)
@@ -204,6 +186,30 @@ func (life *lifecycle) proceed(now time.Time, instance *inst, fx *wire.Effects) 
 	if instance.main().Running {
 		instance.Phase = skerry.PhaseRunning
 	}
+}
+
+// startBefore starts what is to be started before main, and reports whether main waits for it.
+func (i *inst) startBefore(fx *wire.Effects) (waits bool) {
+	for _, s := range i.A.Spec.Init {
+		k := i.container(s.Name)
+		if k.Done {
+			continue
+		}
+		if !k.Running && !k.start {
+			i.start(s.Name, fx)
+		}
+		return true
+	}
+	for _, s := range i.A.Spec.Sidecars {
+		k := i.container(s.Name)
+		if !k.Running && !k.start && k.retryAt.IsZero() {
+			i.start(s.Name, fx)
+		}
+	}
+	return slices.ContainsFunc(i.A.Spec.Sidecars, func(s spec.SideContainer) bool {
+		k := i.container(s.Name)
+		return (k.start || k.Running && k.Hook) && k.Crashes == 0 // main waits until each was started once
+	})
 }
 
 func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wire.Effects) {
@@ -221,13 +227,7 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 		return
 	}
 	ctr.Running, ctr.Handle, ctr.Monitor = true, m.Handle, m.Monitor
-	// The driver has taken over what it needs of the attempt before the last.
-	if len(ctr.Old) > 1 {
-		for _, h := range ctr.Old[:len(ctr.Old)-1] {
-			fx.Actions = append(fx.Actions, Discard{Handle: h})
-		}
-		ctr.Old = slices.Clone(ctr.Old[len(ctr.Old)-1:])
-	}
+	ctr.dropOld(fx)
 	if instance.Ending || instance.Phase == skerry.PhaseCutOff {
 		life.stopNext(instance, fx)
 		life.ledger.save(instance, fx)
@@ -253,6 +253,16 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 		}
 	}
 	life.proceed(now, instance, fx)
+}
+
+// dropOld discards the attempts before the last: the driver has taken over what it needs of them.
+func (c *container) dropOld(fx *wire.Effects) {
+	if len(c.Old) > 1 {
+		for _, h := range c.Old[:len(c.Old)-1] {
+			fx.Actions = append(fx.Actions, Discard{Handle: h})
+		}
+		c.Old = slices.Clone(c.Old[len(c.Old)-1:])
+	}
 }
 
 // hookDone goes on with a container whose postStart is done. One whose failed is ended; what follows is decided when it has exited.
@@ -286,32 +296,39 @@ func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.
 		return
 	}
 	ctr.Running, ctr.start, ctr.stop = false, false, false
-	exit := m.Exit
+	name, exit := m.Name, m.Exit
+	if m.Init != "" {
+		name = m.Init
+		if len(m.Handle) > 0 {
+			ctr.Handle = m.Handle
+			ctr.dropOld(fx)
+		}
+	}
 	defer life.ledger.save(instance, fx)
 	defer life.setLimits(now, instance, fx) // what ended may have been all that had other limits
 	if exit.OOMKilled {
 		life.ledger.event(now, instance, wire.EventWarning, "OOMKilled",
-			"container "+m.Name+" used more memory than its limit and was killed", fx)
+			"container "+name+" used more memory than its limit and was killed", fx)
 	}
 	if exit.StorageExceeded {
-		life.ledger.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+m.Name+" "+describe(exit), fx)
+		life.ledger.event(now, instance, wire.EventWarning, "StorageExceeded", "container "+name+" "+describe(exit), fx)
 	}
 	switch {
 	case instance.Ending || instance.Phase == skerry.PhaseCutOff:
 		life.stopNext(instance, fx)
 	case m.Name == spec.MainContainer && instance.Left != nil:
 		life.comeBack(now, instance, fx)
-	case m.Name == spec.MainContainer:
+	case m.Name == spec.MainContainer && m.Init == "":
 		instance.Exit = &exit
 		life.mainExited(now, instance, exit, fx)
-	case instance.isInit(m.Name):
-		if exit.Code == 0 {
+	case m.Init != "" || instance.isInit(m.Name):
+		if exit.Code == 0 && m.Init == "" {
 			ctr.Done = true
 			life.proceed(now, instance, fx)
 			return
 		}
 		instance.Exit = &exit
-		life.again(now, instance, "init container "+m.Name+" "+describe(exit), fx)
+		life.again(now, instance, "init container "+name+" "+describe(exit), fx)
 	case instance.Phase == skerry.PhaseExited:
 		life.stopNext(instance, fx)
 	default:

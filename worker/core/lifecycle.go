@@ -18,6 +18,7 @@ type lifecycle struct {
 	volumes *volumeBook
 	strays  *strays
 	contact *contacts
+	asOne   bool // as Options.AsOne
 }
 
 // take hands a message to the instance that it is for. Late answers for instances that are gone have no effect.
@@ -38,6 +39,10 @@ func (life *lifecycle) take(now time.Time, msg any, fx *wire.Effects) {
 	case Exited:
 		if i := life.ledger.insts[m.ID]; i != nil {
 			life.exited(now, i, m, fx)
+		}
+	case SideEnded:
+		if i := life.ledger.insts[m.ID]; i != nil {
+			life.sideEnded(now, i, m, fx)
 		}
 	case Probed:
 		if i := life.ledger.insts[m.ID]; i != nil {

@@ -81,6 +81,20 @@ type (
 		Name    string
 		Attempt int
 		Exit    wire.Exit
+		// Init, of a main container whose server starts all as one, is the init container that failed, because of which main was never started.
+		// It is then the exit of that one, and Handle what there is of the attempt.
+		Init   string
+		Handle json.RawMessage
+	}
+	// SideEnded tells how often a side container has ended in an attempt of main, where all are started as one.
+	SideEnded struct {
+		ID      skerry.InstanceID
+		Name    string
+		Attempt int // of main
+		Ends    int
+		Exit    wire.Exit // the last one
+		Ran     time.Duration
+		Since   time.Time // the start of what runs now; zero: it does not
 	}
 	// Probed tells the result of one try of a probe.
 	Probed struct {
@@ -120,6 +134,7 @@ type Task struct {
 	Handle  json.RawMessage
 	Running bool
 	Exit    wire.Exit
+	Init    string // as Exited.Init
 	Digest  string // of its image; empty: not known, or none
 	Monitor string // what runs its machine; empty: it has none
 	Restart uint64 // the last request that had been carried out when it was started

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,19 +22,13 @@ const cleanTime = time.Minute
 func (w *Worker) act(action any) {
 	work := w.work.Load()
 	ctx := work.Ctx
-	run := func(f func()) {
-		work.Go(func() {
-			defer panics.Catch(w.log, "an action")
-			f()
-		})
-	}
 	switch todo := action.(type) {
 	case core.Prepare:
 		pctx, cancel := context.WithCancel(ctx)
 		w.activity(todo.A.ID, func(x *activity) { x.prepare = cancel })
-		run(func() {
+		work.Go(func() {
 			defer cancel()
-			w.Post(w.prepare(pctx, todo))
+			w.post(w.prepared(ctx, pctx, todo))
 		})
 	case core.Cancel:
 		w.activity(todo.ID, func(x *activity) {
@@ -44,17 +37,25 @@ func (w *Worker) act(action any) {
 			}
 		})
 	case core.StartContainer:
-		run(func() { w.start(ctx, todo) })
+		work.Go(func() {
+			if err := w.caught(func() { w.start(ctx, todo) }); err != nil {
+				w.post(core.Started{ID: todo.A.ID, Name: todo.Name, Attempt: todo.Attempt, Err: err.Error()})
+			}
+		})
 	case core.StopContainer:
-		run(func() { w.stop(ctx, todo) })
+		w.repeat(work, func() { w.stop(ctx, todo) })
 	case core.Watch:
-		run(func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
+		w.repeat(work, func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
 	case core.Discard:
-		run(func() { w.discard(ctx, readHandle(todo.Handle)) })
+		w.repeat(work, func() { _ = w.discard(ctx, readHandle(todo.Handle)) })
 	case core.Cleanup:
-		run(func() { w.cleanup(ctx, todo) })
+		work.Go(func() {
+			if err := w.caught(func() { w.cleanup(ctx, todo) }); err != nil {
+				w.post(core.Cleaned{ID: todo.ID, Err: err.Error()})
+			}
+		})
 	case core.Release:
-		w.release(ctx, todo.ID, run)
+		w.release(work, todo.ID)
 	case core.ProbeOn:
 		pctx, cancel := context.WithCancel(ctx)
 		w.activity(todo.A.ID, func(x *activity) {
@@ -63,7 +64,7 @@ func (w *Worker) act(action any) {
 			}
 			x.probes = cancel
 		})
-		run(func() { w.probe(pctx, todo) })
+		w.repeat(work, func() { w.probe(pctx, todo) })
 	case core.ProbeOff:
 		w.activity(todo.ID, func(x *activity) {
 			if x.probes != nil {
@@ -71,41 +72,57 @@ func (w *Worker) act(action any) {
 				x.probes = nil
 			}
 		})
-	case core.AwaitQuiet:
-		run(func() { // connections to a pod cannot be seen from here
-			select {
-			case <-ctx.Done():
-			case <-time.After(todo.Least):
-				w.Post(core.Quiet{ID: todo.ID})
-			}
-		})
+	case core.AwaitQuiet: // connections to a pod cannot be seen from here
+		time.AfterFunc(todo.Least, func() { w.post(core.Quiet{ID: todo.ID}) })
 	case core.Endpoints:
 		w.direct(todo)
 	case core.RunHook:
-		w.Post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
+		w.post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
 	case core.SetLimits:
-		run(func() {
-			w.Post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
-		})
+		w.post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
 	case core.RemoveVolumes:
-		run(func() { w.Post(core.VolumesRemoved{Claim: todo.Claim}) })
+		w.post(core.VolumesRemoved{Claim: todo.Claim})
 	case core.RemoveSnapshot:
-		run(func() { w.Post(core.SnapshotRemoved{ID: todo.ID}) })
-	case core.KeepContact, core.MeasureEvery, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
+		w.post(core.SnapshotRemoved{ID: todo.ID})
+	case core.MeasureEvery:
+		w.measureEvery(todo.Every)
+	case core.KeepContact, core.MeasurePeers, core.OverlayItem, core.SetEgress, core.UpgradeAgent:
 		// A pod is on no lease, takes no part in the overlay and has no policy of ours; this program is upgraded where it runs.
 	default:
 		panic(fmt.Sprintf("pods have no action %T", action))
 	}
 }
 
+// caught gives a panic of one action as an error: what an API server answers must not end this program, and the instance is to hear of it.
+func (w *Worker) caught(do func()) (err error) {
+	defer func() {
+		if err != nil {
+			w.log.Error("panic of an action; please report it", "err", err)
+		}
+	}()
+	defer panics.Error(&err)
+	do()
+	return nil
+}
+
+// repeat does what nobody asks for again, until it has not panicked or this life ends.
+func (w *Worker) repeat(work *tier.Work, do func()) {
+	work.Go(func() {
+		var wait time.Duration
+		for err := w.caught(do); err != nil && pause(work.Ctx, &wait, err); {
+			err = w.caught(do)
+		}
+	})
+}
+
 // release gives back the ports of an instance that has ended. A pod that an earlier life made, and that has not started yet, goes too.
-func (w *Worker) release(ctx context.Context, id skerry.InstanceID, run func(func())) {
+func (w *Worker) release(work *tier.Work, id skerry.InstanceID) {
 	w.mu.Lock()
 	delete(w.ports, id)
 	w.mu.Unlock()
 	for _, p := range w.fleet.ofWorker(w.name) {
 		if p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended {
-			run(func() { _ = w.discard(ctx, handle{p.Metadata.Name, p.Metadata.UID}) })
+			w.repeat(work, func() { _ = w.discard(work.Ctx, handle{p.Metadata.Name, p.Metadata.UID}) })
 		}
 	}
 }
@@ -130,11 +147,15 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 			return // this program is going away; the next life takes up what is there
 		}
 		m.Err = err.Error()
-		w.Post(m)
+		w.post(m)
+		return
+	}
+	if sight.Init != "" {
+		w.post(core.Exited{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt, Exit: sight.Exit, Init: sight.Init, Handle: h.encode()})
 		return
 	}
 	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
-	w.Post(m)
+	w.post(m)
 	w.watch(ctx, a.A.ID, a.Attempt, h)
 }
 
@@ -186,27 +207,14 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 	}
 	w.fleet.note(made)
 	named = handle{made.Metadata.Name, made.Metadata.UID}
-	why, since := "", time.Now()
-	err = w.fleet.await(ctx, named, true, func(p *Pod, there bool) bool {
-		if p == nil || !there && Look(p, time.Now()).Stage != Ended {
-			why = "its pod was deleted in Kubernetes before it ran"
-			return true
-		}
-		sight = Look(p, time.Now())
-		switch {
-		case sight.Stage == Stuck, sight.Stage == Unplaced && time.Since(since) > w.fleet.opt.Patience:
-			why = sight.Reason
-		case sight.Stage < Stuck && w.unwanted(ctx, start.A.ID):
-			why = "it is not wanted any more"
-		}
-		return why != "" || sight.Stage >= Running
-	})
-	never := sight.Stage == Ended && !sight.Ran
-	if never {
-		why = cmp.Or(why, sight.Exit.Message, "its container was never started")
+	cannot, why := w.kept(pod, made), ""
+	if cannot != nil {
+		why = cannot.Error()
+	} else {
+		sight, why, err = w.awaitRun(ctx, start, named)
 	}
 	if err == nil && why != "" {
-		if err = w.discard(ctx, named); !never { // nothing of the other is to be awaited
+		if err = w.discard(ctx, named); sight.Stage != Ended || sight.Ran { // nothing of the other is to be awaited
 			err = errors.Join(err, w.awaitEnd(ctx, named))
 		}
 		if err == nil {
@@ -234,7 +242,7 @@ func (w *Worker) makeRoom(ctx context.Context, start core.StartContainer, but st
 
 // unwanted reports whether an instance that is being started is to end.
 func (w *Worker) unwanted(ctx context.Context, id skerry.InstanceID) bool {
-	ending, err := tier.View(ctx, w.Role, func(c *core.Core) (bool, error) {
+	ending, err := tier.View(ctx, w.role.Load(), func(c *core.Core) (bool, error) {
 		v, ok := core.ViewOf(c, id)
 		return ok && (v.Ending() || v.Halted()), nil
 	})
@@ -249,15 +257,16 @@ func (w *Worker) clear(ctx context.Context, id skerry.InstanceID, but string, go
 			continue
 		}
 		h := handle{p.Metadata.Name, p.Metadata.UID}
-		if Look(p, time.Now()).Stage == Ended && !gone {
+		over := func(p *Pod) bool { return Look(p, time.Now()).Stage == Ended && !lingers(p) }
+		if over(p) && !gone {
 			continue // its log is kept
 		}
-		if err := w.remove(ctx, h); err != nil {
-			return err
+		if gone || Look(p, time.Now()).Stage != Ended { // one whose sidecars are ending keeps its log, too
+			if err := w.remove(ctx, h); err != nil {
+				return err
+			}
 		}
-		err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
-			return !there || !gone && Look(p, time.Now()).Stage == Ended
-		})
+		err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool { return !there || !gone && over(p) })
 		if err != nil {
 			return fmt.Errorf("pod %s has not ended: %w", h.Pod, err)
 		}
@@ -303,11 +312,12 @@ func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 
 // watch tells the core when a pod has ended.
 func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h handle) {
-	m := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}
+	m, told := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}, w.teller(id, attempt)
 	err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
 		if p != nil {
+			told.look(p, time.Now())
 			if s := Look(p, time.Now()); s.Stage == Ended {
-				m.Exit = s.Exit
+				m.Exit, m.Init = s.Exit, s.Init
 				return true
 			}
 		}
@@ -315,7 +325,7 @@ func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h
 		return !there
 	})
 	if err == nil {
-		w.Post(m)
+		w.post(m)
 	}
 }
 
@@ -339,13 +349,9 @@ func (w *Worker) cleanup(ctx context.Context, asked core.Cleanup) {
 	if err != nil {
 		done.Err = err.Error()
 	} else {
-		w.mu.Lock()
-		delete(w.active, asked.ID)
-		delete(w.ports, asked.ID)
-		delete(w.apps, asked.ID)
-		w.mu.Unlock()
+		w.forget(asked.ID)
 	}
-	w.Post(done)
+	w.post(done)
 }
 
 // probe tells the core what Kubernetes' own probes found. They have counted already, so each verdict stands for as many tries as the core
@@ -375,7 +381,7 @@ func (w *Worker) probe(ctx context.Context, asked core.ProbeOn) {
 				tries = max(spec.Failures, 1)
 			}
 			for range tries {
-				w.Post(core.Probed{ID: asked.A.ID, Attempt: asked.Attempt, Kind: kind, OK: now[i], Text: sight.Reason})
+				w.post(core.Probed{ID: asked.A.ID, Attempt: asked.Attempt, Kind: kind, OK: now[i], Text: sight.Reason})
 			}
 		}
 		first, last = false, now

@@ -12,7 +12,7 @@ import (
 // variables writes command, arguments and environment. Kubernetes replaces $(NAME), as Skerry does, but for every variable; so what Skerry
 // knows is put in here, and what the kubelet alone knows (the address, secrets) is left to it. All other dollars are doubled, which it
 // undoes.
-func variables(container *PodContainer, assigned *spec.Assignment, node *Node, worker string) error {
+func variables(container *PodContainer, from *spec.Container, assigned *spec.Assignment, node *Node, worker string) error {
 	service := &assigned.Spec
 	known := map[spec.EnvField]string{
 		spec.FieldInstance: string(assigned.ID), spec.FieldOrdinal: strconv.Itoa(assigned.Ordinal), spec.FieldService: assigned.Service.Service,
@@ -20,22 +20,22 @@ func variables(container *PodContainer, assigned *spec.Assignment, node *Node, w
 		spec.FieldHostAddress: address(node),
 	}
 	late := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(service.EnvFields)) {
-		field := service.EnvFields[name]
+	for _, name := range slices.Sorted(maps.Keys(from.EnvFields)) {
+		field := from.EnvFields[name]
 		switch value, ok := known[field]; {
 		case ok && value != "":
 			late[name] = value
 			container.Env = append(container.Env, envVar{Name: name, Value: literal(value)})
 		case field == spec.FieldAddress, field == spec.FieldAddresses:
 			late[name] = reference(name)
-			from := map[spec.EnvField]string{spec.FieldAddress: "status.podIP", spec.FieldAddresses: "status.podIPs"}[field]
-			container.Env = append(container.Env, envVar{Name: name, ValueFrom: &envSource{FieldRef: &fieldRef{from}}})
+			at := map[spec.EnvField]string{spec.FieldAddress: "status.podIP", spec.FieldAddresses: "status.podIPs"}[field]
+			container.Env = append(container.Env, envVar{Name: name, ValueFrom: &envSource{FieldRef: &fieldRef{at}}})
 		default:
 			return &Unsupported{"envFields " + string(field), "it is not known of this node"}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(service.EnvSecrets)) {
-		secret, file := service.EnvSecrets[name].Parts()
+	for _, name := range slices.Sorted(maps.Keys(from.EnvSecrets)) {
+		secret, file := from.EnvSecrets[name].Parts()
 		i := slices.IndexFunc(service.Secrets, func(u spec.SecretUse) bool { return u.Name == secret })
 		if i < 0 {
 			return &Unsupported{"envSecrets " + name, "the service has no secret " + secret}
@@ -56,7 +56,7 @@ func variables(container *PodContainer, assigned *spec.Assignment, node *Node, w
 		"SKERRY_NAMESPACE": assigned.Service.App.Namespace, "SKERRY_ORDINAL": strconv.Itoa(assigned.Ordinal), "SKERRY_WORKER": worker,
 		spec.EnvEndpoints: endpointsAt + "/" + endpoints,
 	}
-	maps.Copy(all, service.Env)
+	maps.Copy(all, from.Env)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		value, err := expand(all[name])
 		if err != nil {
@@ -67,7 +67,7 @@ func variables(container *PodContainer, assigned *spec.Assignment, node *Node, w
 	for _, list := range []struct {
 		from []string
 		to   *[]string
-	}{{service.Command, &container.Command}, {service.Args, &container.Args}} {
+	}{{from.Command, &container.Command}, {from.Args, &container.Args}} {
 		for _, text := range list.from {
 			value, err := expand(text)
 			if err != nil {

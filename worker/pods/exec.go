@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gorilla/websocket"
 	"k8s.io/client-go/rest"
@@ -107,19 +106,19 @@ func (w *Worker) serveExec(to http.ResponseWriter, r *http.Request, id skerry.In
 		return skerry.Errorf(skerry.CodeUnsupported, "in a pod a command has the variables of the container").
 			WithHint("run `env NAME=VALUE COMMAND`, if the image has such a program")
 	}
-	pod, err := w.find(r, id, false)
+	in, err := w.find(r, id, false)
 	if err != nil {
 		return err
 	}
-	if Look(pod, time.Now()).Stage != Running {
-		return skerry.Errorf(skerry.CodeUnavailable, "the pod of %s does not run", id).
+	if s := statusOf(in.pod, in.name); s == nil || s.State.Running == nil {
+		return skerry.Errorf(skerry.CodeUnavailable, "container %s of %s does not run", in.name, id).
 			WithHint("`skerry describe instance %s` shows its progress", id)
 	}
 	tty, stdin := asked.Get("tty") == "true", asked.Get("stdin") == "true"
-	query := url.Values{"container": {mainContainer}, "command": asked["command"], "stdout": {"true"},
+	query := url.Values{"container": {in.name}, "command": asked["command"], "stdout": {"true"},
 		"stderr": {strconv.FormatBool(!tty)}, "tty": {strconv.FormatBool(tty)}, "stdin": {strconv.FormatBool(stdin)}}
 	client := w.fleet.opt.Client
-	path := podPath(w.fleet.opt.Style.Namespace, pod.Metadata.Name) + "/exec"
+	path := podPath(w.fleet.opt.Style.Namespace, in.pod.Metadata.Name) + "/exec"
 	there, err := client.upgrade(r.Context(), client.base+path+"?"+query.Encode())
 	switch _, cannot := errors.AsType[*Unsupported](err); {
 	case status(err) == http.StatusForbidden:

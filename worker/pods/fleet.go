@@ -57,6 +57,7 @@ type Fleet struct {
 	known   map[string]*Node
 	needs   map[string]map[string]need // of others' pods, by node and key
 	own     map[string]*Pod            // of this site, by key
+	without map[string]string          // why there are no sidecars, by node; "": by all
 	gone    map[string]*Pod            // of these, as they last were, until somebody asks
 	waiting map[string]map[chan struct{}]bool
 	workers map[string]*Worker // by node
@@ -69,7 +70,7 @@ const goneMost = 4096
 // NewFleet makes a fleet; Run starts it.
 func NewFleet(opt Options) *Fleet {
 	f := &Fleet{opt: opt, wake: make(chan struct{}, 1), sweeping: make(chan struct{}, 1), known: map[string]*Node{},
-		needs: map[string]map[string]need{}, own: map[string]*Pod{}, gone: map[string]*Pod{},
+		needs: map[string]map[string]need{}, own: map[string]*Pod{}, gone: map[string]*Pod{}, without: map[string]string{},
 		waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}}
 	f.nodes = newMirror(opt.Client, "/api/v1/nodes", func(n *Node) *Meta { return &n.Metadata }, opt.Log)
 	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
@@ -421,5 +422,5 @@ func (w *Worker) inhabit(ctx context.Context, place *Place) (err error) {
 	defer panics.Error(&err)
 	w.open(place)
 	w.log.Info("a node is a worker", "node", w.node)
-	return w.Role.Run(ctx)
+	return w.role.Load().Run(ctx)
 }

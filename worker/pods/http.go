@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,49 +45,75 @@ func (w *Worker) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find gives the pod of the last attempt of an instance, or of the one before.
-func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*Pod, error) {
-	if c := r.URL.Query().Get("container"); c != "" && c != mainContainer {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %s has no container %q", id, c).WithHint("it has: %s", mainContainer)
-	}
-	known, err := tier.View(r.Context(), w.Role, func(c *core.Core) (bool, error) {
-		_, ok := core.ViewOf(c, id)
-		return ok, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if !known {
-		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
-	}
-	var last, before *Pod
-	attempt := func(p *Pod) int {
-		if p == nil {
-			return 0
+// found is the container of a pod that a request is about.
+type found struct {
+	pod      *Pod
+	name     string
+	previous bool // its last start but one
+}
+
+// find gives the container of the last attempt of an instance that has begun, or of the one before.
+func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*found, error) {
+	out := &found{name: cmp.Or(r.URL.Query().Get("container"), mainContainer)}
+	names, err := tier.View(r.Context(), w.role.Load(), func(c *core.Core) (names []string, _ error) {
+		if v, ok := core.ViewOf(c, id); ok {
+			for _, it := range containersOf(&v.Assignment().Spec) {
+				names = append(names, it.Name)
+			}
 		}
-		n, _ := strconv.Atoi(p.Metadata.Annotations[attemptNote])
+		return names, nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(names) == 0:
+		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %q is not on this worker", id)
+	case !slices.Contains(names, out.name):
+		return nil, skerry.Errorf(skerry.CodeNotFound, "instance %s has no container %q", id, out.name).
+			WithHint("it has: %s", strings.Join(names, ", "))
+	}
+	var pods []*Pod
+	for _, pod := range w.fleet.ofWorker(w.name) {
+		if pod.Metadata.Annotations[instanceNote] == string(id) {
+			pods = append(pods, pod)
+		}
+	}
+	attempt := func(pod *Pod) int {
+		n, _ := strconv.Atoi(pod.Metadata.Annotations[attemptNote])
 		return n
 	}
-	for _, p := range w.fleet.ofWorker(w.name) {
-		switch {
-		case p.Metadata.Annotations[instanceNote] != string(id):
-		case attempt(p) > attempt(last):
-			last, before = p, last
-		case attempt(p) > attempt(before):
-			before = p
-		}
+	slices.SortFunc(pods, func(a, b *Pod) int { return attempt(b) - attempt(a) })
+	switch {
+	case len(pods) > 0 && previous && restarts(pods[0], out.name) > 0:
+		out.previous = true
+	case len(pods) > 1 && (previous || !begun(pods[0], out.name)): // the new one has written nothing yet
+		pods = pods[1:]
+	case previous:
+		pods = nil
 	}
-	if last != nil && !previous && Look(last, time.Now()).Stage < Running && before != nil {
-		last = before // the new one has written nothing yet
-	}
-	if previous {
-		last = before
-	}
-	if last == nil || Look(last, time.Now()).Stage < Running {
-		return nil, skerry.Errorf(skerry.CodeUnavailable, "the pod of %s has not started yet, or is gone", id).
+	if len(pods) == 0 || !begun(pods[0], out.name) {
+		return nil, skerry.Errorf(skerry.CodeUnavailable, "container %s of %s has not started yet, or is gone", out.name, id).
 			WithHint("`skerry describe instance %s` shows its progress", id)
 	}
-	return last, nil
+	out.pod = pods[0]
+	return out, nil
+}
+
+func restarts(pod *Pod, name string) int {
+	if s := statusOf(pod, name); s != nil {
+		return s.RestartCount
+	}
+	return 0
+}
+
+// begun reports whether a container of a pod has started.
+func begun(pod *Pod, name string) bool {
+	if name == mainContainer {
+		s := Look(pod, time.Now())
+		return s.Stage >= Running && s.Init == ""
+	}
+	s := statusOf(pod, name)
+	return s != nil && (s.State.Running != nil || s.State.Terminated != nil || s.LastState.Terminated != nil)
 }
 
 // logLine is one entry, as every worker gives it.
@@ -101,11 +129,14 @@ const lineMost = 1 << 20
 // serveLogs answers with one JSON object a line. Kubernetes does not tell standard error from standard output.
 func (w *Worker) serveLogs(to http.ResponseWriter, r *http.Request, id skerry.InstanceID) error {
 	asked := r.URL.Query()
-	pod, err := w.find(r, id, asked.Get("previous") == "true")
+	from, err := w.find(r, id, asked.Get("previous") == "true")
 	if err != nil {
 		return err
 	}
-	query := url.Values{"container": {mainContainer}, "timestamps": {"true"}}
+	query := url.Values{"container": {from.name}, "timestamps": {"true"}}
+	if from.previous {
+		query.Set("previous", "true")
+	}
 	if asked.Get("follow") == "true" {
 		query.Set("follow", "true")
 	}
@@ -123,7 +154,7 @@ func (w *Worker) serveLogs(to http.ResponseWriter, r *http.Request, id skerry.In
 		}
 		query.Set("sinceTime", at.UTC().Format(time.RFC3339))
 	}
-	path := podPath(w.fleet.opt.Style.Namespace, pod.Metadata.Name) + "/log"
+	path := podPath(w.fleet.opt.Style.Namespace, from.pod.Metadata.Name) + "/log"
 	body, err := w.fleet.opt.Client.open(r.Context(), http.MethodGet, path, query, nil)
 	if err != nil {
 		return skerry.Errorf(skerry.CodeUnavailable, "logs of %s: %v", id, err)
@@ -186,13 +217,13 @@ func (w *Worker) serveForward(to http.ResponseWriter, r *http.Request, id skerry
 	if err != nil || port < 1 || port > 65535 {
 		return skerry.Errorf(skerry.CodeInvalid, "port %q is not a port", r.URL.Query().Get("port"))
 	}
-	pod, err := w.find(r, id, false)
+	of, err := w.find(r, id, false)
 	if err != nil {
 		return err
 	}
 	var there net.Conn
 	err = net.ErrClosed
-	for _, at := range w.routes(pod, id, port) {
+	for _, at := range w.routes(of.pod, id, port) {
 		d := net.Dialer{Timeout: 5 * time.Second}
 		if there, err = d.DialContext(r.Context(), "tcp", at); err == nil {
 			break

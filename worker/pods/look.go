@@ -33,6 +33,7 @@ type Sight struct {
 	Ready   bool
 	Exit    wire.Exit // of one that has ended
 	Ran     bool      // the container of one that has ended was executed, as far as its status says
+	Init    string    // the init container that failed, because of which one that has ended never ran
 }
 
 // maxReason leaves room in the 500 bytes that the site takes.
@@ -48,12 +49,16 @@ var neverRan = []string{"ContainerCannotRun", "StartError"}
 
 // Look tells what a pod's status means. The status is whatever the API server holds: every value of it may be missing, or nonsense.
 func Look(pod *Pod, now time.Time) Sight {
-	status := container(pod)
+	status := statusOf(pod, mainContainer)
 	if status != nil && status.State.Terminated != nil {
-		return Sight{Stage: Ended, Exit: exitOf(pod, status, now), Ran: !slices.Contains(neverRan, status.State.Terminated.Reason)}
+		ended := status.State.Terminated
+		return Sight{Stage: Ended, Exit: exitOf(pod, ended, now), Ran: !slices.Contains(neverRan, ended.Reason)}
 	}
 	switch pod.Status.Phase {
 	case "Failed":
+		if failed := failedInit(pod); failed != nil && pod.Status.Reason == "" {
+			return Sight{Stage: Ended, Init: failed.Name, Exit: exitOf(pod, failed.State.Terminated, now)}
+		}
 		e := wire.Exit{Code: lostCode, At: now, Message: why(cmp.Or(pod.Status.Reason, "Failed"), pod.Status.Message)}
 		e.StorageExceeded = pod.Status.Reason == "Evicted" && strings.Contains(pod.Status.Message, "ephemeral")
 		return Sight{Stage: Ended, Exit: e, Ran: status != nil && status.State.Running != nil}
@@ -79,6 +84,9 @@ func Look(pod *Pod, now time.Time) Sight {
 			return Sight{Stage: Unplaced, Reason: why(cmp.Or(c.Reason, "Unschedulable"), c.Message)}
 		}
 	}
+	if s := before(pod); s.Reason != "" {
+		return s
+	}
 	s := Sight{Stage: Pending, Reason: "its pod is pending"}
 	if status != nil && status.State.Waiting != nil {
 		s.Reason = why(cmp.Or(status.State.Waiting.Reason, "pending"), status.State.Waiting.Message)
@@ -89,18 +97,7 @@ func Look(pod *Pod, now time.Time) Sight {
 // lostCode is the exit status of what ended without one.
 const lostCode = 255
 
-// container finds the status of the main container; nil: there is none.
-func container(p *Pod) *ContainerStatus {
-	for i := range p.Status.ContainerStatuses {
-		if p.Status.ContainerStatuses[i].Name == mainContainer {
-			return &p.Status.ContainerStatuses[i]
-		}
-	}
-	return nil
-}
-
-func exitOf(pod *Pod, status *ContainerStatus, now time.Time) wire.Exit {
-	ended := status.State.Terminated
+func exitOf(pod *Pod, ended *terminated, now time.Time) wire.Exit {
 	exit := wire.Exit{Code: ended.ExitCode, At: sane(ended.FinishedAt.Time, now), OOMKilled: ended.Reason == "OOMKilled"}
 	if exit.Code < 0 || exit.Code > 255 {
 		exit.Code = lostCode

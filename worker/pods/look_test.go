@@ -90,6 +90,11 @@ func FuzzLook(f *testing.F) {
 		if s.Exit.Code < 0 || s.Exit.Code > 255 || s.Exit.At.After(now) || s.Since.After(now) {
 			t.Errorf("the exit is %+v, since %s: want a code from 0 to 255, and no time to come", s.Exit, s.Since)
 		}
+		for _, name := range sidecars(&p) {
+			if m, ok := sideOf(&p, name, now); ok && (m.Ends < 1 || m.Ends > endsMost+1 || m.Ran < 0 || m.Since.After(now) || m.Exit.At.After(now)) {
+				t.Errorf("sidecar %q has ended: %+v; want a bounded number, and no time to come", name, m)
+			}
+		}
 		n := needOf(&p)
 		if n.resources.CPU < 0 || n.resources.Memory < 0 || n.resources.Storage < 0 || n.resources.GPUs < 0 {
 			t.Errorf("the pod needs %+v: want nothing negative", n.resources)

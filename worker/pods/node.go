@@ -35,20 +35,20 @@ type need struct {
 	ports     []string // as PROTOCOL/NUMBER, of the host
 }
 
-// needOf adds up what a pod takes: the greater one of its containers together and of each init container, as Kubernetes counts.
+// needOf adds up what a pod takes: the greater one of its containers together with sidecars and of each init container, as Kubernetes
+// counts.
 func needOf(pod *Pod) need {
 	out := need{node: pod.Spec.NodeName}
 	if pod.Status.Phase == "Succeeded" || pod.Status.Phase == "Failed" {
 		return out // it takes nothing any more
 	}
-	sum := func(into *spec.Resources, r spec.Resources) {
-		into.CPU, into.Memory, into.Storage = plus(into.CPU, r.CPU), plus(into.Memory, r.Memory), plus(into.Storage, r.Storage)
-		into.GPUs = int(min(int64(into.GPUs)+int64(r.GPUs), math.MaxInt32))
+	sum := func(into *spec.Resources, asked spec.Resources) {
+		into.CPU, into.Memory, into.Storage = plus(into.CPU, asked.CPU), plus(into.Memory, asked.Memory), plus(into.Storage, asked.Storage)
+		into.GPUs = int(min(int64(into.GPUs)+int64(asked.GPUs), math.MaxInt32))
 	}
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		sum(&out.resources, amounts(c.Resources.Requests))
-		for _, port := range c.Ports {
+	runs := func(ctr *PodContainer) {
+		sum(&out.resources, amounts(ctr.Resources.Requests))
+		for _, port := range ctr.Ports {
 			host := port.HostPort
 			if pod.Spec.HostNetwork {
 				host = port.ContainerPort
@@ -58,14 +58,29 @@ func needOf(pod *Pod) need {
 			}
 		}
 	}
+	var most spec.Resources // of an init container with the sidecars that were started before it
 	for i := range pod.Spec.InitContainers {
-		r := amounts(pod.Spec.InitContainers[i].Resources.Requests)
-		into := &out.resources
-		into.CPU, into.Memory, into.Storage, into.GPUs = max(into.CPU, r.CPU), max(into.Memory, r.Memory), max(into.Storage, r.Storage),
-			max(into.GPUs, r.GPUs)
+		ctr := &pod.Spec.InitContainers[i]
+		if ctr.RestartPolicy == always {
+			runs(ctr)
+			continue
+		}
+		asked := amounts(ctr.Resources.Requests)
+		sum(&asked, out.resources)
+		most = greater(most, asked)
 	}
+	for i := range pod.Spec.Containers {
+		runs(&pod.Spec.Containers[i])
+	}
+	out.resources = greater(out.resources, most)
 	sum(&out.resources, amounts(pod.Spec.Overhead))
 	return out
+}
+
+// greater takes the greater one of each amount that pods ask for.
+func greater(one, two spec.Resources) spec.Resources {
+	return spec.Resources{CPU: max(one.CPU, two.CPU), Memory: max(one.Memory, two.Memory), Storage: max(one.Storage, two.Storage),
+		GPUs: max(one.GPUs, two.GPUs)}
 }
 
 // thin leaves of a pod of another namespace what needOf reads: how much there is of the rest is up to others.
@@ -83,7 +98,8 @@ func (f *Fleet) thin(pod *Pod) {
 
 func thinContainers(list []PodContainer) (out []PodContainer) {
 	for i := range list {
-		out = append(out, PodContainer{Ports: list[i].Ports, Resources: podResources{Requests: counted(list[i].Resources.Requests)}})
+		out = append(out, PodContainer{RestartPolicy: list[i].RestartPolicy, Ports: list[i].Ports,
+			Resources: podResources{Requests: counted(list[i].Resources.Requests)}})
 	}
 	return out
 }
@@ -123,12 +139,18 @@ func amounts(list map[string]text) spec.Resources {
 		Storage: skerry.Bytes(quantity(list["ephemeral-storage"], false)), GPUs: int(min(quantity(list[gpuResource], false), math.MaxInt32))}
 }
 
-func quantity(value text, milli bool) int64 {
+// readQuantity reads a quantity. One that cannot be read, or is negative, is none.
+func readQuantity(value text) (q resource.Quantity, ok bool) {
 	if value == "" || len(value) > 64 {
-		return 0
+		return q, false
 	}
 	q, err := resource.ParseQuantity(string(value))
-	if err != nil || q.Sign() <= 0 {
+	return q, err == nil && q.Sign() >= 0
+}
+
+func quantity(value text, milli bool) int64 {
+	q, ok := readQuantity(value)
+	if !ok {
 		return 0
 	}
 	if whole := q.Value(); whole > most/1000 {
@@ -141,7 +163,7 @@ func quantity(value text, milli bool) int64 {
 }
 
 // facts describes a node to its site: what is allocatable there, less what the pods of others take.
-func facts(node *Node, others []need, version string) wire.WorkerFacts {
+func facts(node *Node, others []need, version, noSidecars string) wire.WorkerFacts {
 	told := wire.WorkerFacts{External: External, OS: node.Status.NodeInfo.OperatingSystem, Kernel: clean(node.Status.NodeInfo.KernelVersion,
 		100),
 		Version: version, Address: address(node), Labels: labels(node), Area: area(node), Levels: true, Features: features()}
@@ -163,17 +185,23 @@ func facts(node *Node, others []need, version string) wire.WorkerFacts {
 			told.Taints = append(told.Taints, taintText(t))
 		}
 	}
-	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: abilities(),
-		Cause: "pods have the users of their node", Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
+	can, cause := abilities(), "pods have the users of their node"
+	if noSidecars == "" {
+		can = append(can, "sidecars")
+	} else {
+		cause += "; no sidecars: " + noSidecars
+	}
+	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: can, Cause: cause,
+		Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
 	return told
 }
 
 // External is the kind of agent that this one calls itself.
 const External = "kubernetes"
 
-// abilities are what is offered beyond a process, in the words of docs/EXTERNAL-AGENTS.md.
+// abilities are what every node offers beyond a process, in the words of docs/EXTERNAL-AGENTS.md.
 func abilities() []string {
-	return []string{"config", "images", "ports", "probes", "secrets", "security", "tty", "user", "volumes"}
+	return []string{"config", "images", "init", "ports", "probes", "secrets", "security", "tty", "user", "volumes"}
 }
 
 // features are the fields of manifests that are honoured beyond those of the first agents.

@@ -131,6 +131,7 @@ type PodContainer struct {
 	TTY            bool           `json:"tty,omitempty"`
 	Stdin          bool           `json:"stdin,omitempty"`
 	PullPolicy     string         `json:"imagePullPolicy,omitempty"`
+	RestartPolicy  string         `json:"restartPolicy,omitempty"` // of an init container: always makes it a sidecar
 }
 
 type envVar struct {
@@ -259,6 +260,8 @@ type PodStatus struct {
 	PodIP             string            `json:"podIP,omitempty"`
 	Conditions        []Condition       `json:"conditions,omitempty"`
 	ContainerStatuses []ContainerStatus `json:"containerStatuses,omitempty"`
+	// InitContainerStatuses are those of init containers and sidecars.
+	InitContainerStatuses []ContainerStatus `json:"initContainerStatuses,omitempty"`
 }
 
 // ContainerStatus is what became of a container.
@@ -268,6 +271,9 @@ type ContainerStatus struct {
 	Ready   bool           `json:"ready"`
 	Started *bool          `json:"started,omitempty"`
 	ImageID string         `json:"imageID,omitempty"`
+	// LastState is how it ended last if it was started again, RestartCount times.
+	LastState    ContainerState `json:"lastState,omitzero"`
+	RestartCount int            `json:"restartCount,omitempty"`
 }
 
 // ContainerState has one of the three.
@@ -279,12 +285,14 @@ type ContainerState struct {
 	Running *struct {
 		StartedAt Time `json:"startedAt,omitzero"`
 	} `json:"running,omitempty"`
-	Terminated *struct {
-		ExitCode   int    `json:"exitCode"`
-		Signal     int    `json:"signal,omitempty"`
-		Reason     string `json:"reason,omitempty"`
-		Message    string `json:"message,omitempty"`
-		StartedAt  Time   `json:"startedAt,omitzero"`
-		FinishedAt Time   `json:"finishedAt,omitzero"`
-	} `json:"terminated,omitempty"`
+	Terminated *terminated `json:"terminated,omitempty"`
+}
+
+type terminated struct {
+	ExitCode   int    `json:"exitCode"`
+	Signal     int    `json:"signal,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	Message    string `json:"message,omitempty"`
+	StartedAt  Time   `json:"startedAt,omitzero"`
+	FinishedAt Time   `json:"finishedAt,omitzero"`
 }

@@ -52,10 +52,6 @@ func refuse(assigned *spec.Assignment) error {
 		return no("runtime "+assigned.Runtime, "pods run containers (runtime oci)")
 	case service.Image == "":
 		return no("image", "a pod needs one")
-	case len(service.Init) > 0:
-		return no("init", "each start of a container would be a pod of its own")
-	case len(service.Sidecars) > 0:
-		return no("sidecars", "each start of a container would be a pod of its own")
 	case len(service.Devices) > 0, len(assigned.Devices) > 0:
 		return no("devices", "Kubernetes gives devices by its own plugins")
 	case service.LimitsIO():
@@ -80,15 +76,26 @@ func refuse(assigned *spec.Assignment) error {
 			return no("volume "+v.Name, "only empty volumes are offered")
 		}
 	}
-	switch strings.TrimPrefix(strings.ToUpper(service.StopSignal), "SIG") {
-	case "", "TERM", "15":
-	default:
-		return no("stopSignal "+service.StopSignal, "Kubernetes sends the image's, or SIGTERM")
-	}
-	if _, err := usersOf(service.User); err != nil {
-		return err
+	for _, it := range containersOf(service) {
+		switch strings.TrimPrefix(strings.ToUpper(it.StopSignal), "SIG") {
+		case "", "TERM", "15":
+		default:
+			return no("stopSignal "+it.StopSignal, "Kubernetes sends the image's, or SIGTERM")
+		}
+		if it.Image == "" {
+			return no("image", "a pod needs one for container "+it.Name)
+		}
+		if _, err := usersOf(it.User); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// containersOf gives all containers of a service in the order in which they start: main is the last.
+func containersOf(service *spec.ServiceSpec) []spec.SideContainer {
+	main := spec.SideContainer{Name: mainContainer, Container: service.Container, Resources: service.Resources}
+	return append(slices.Concat(service.Init, service.Sidecars), main)
 }
 
 // usersOf reads USER or USER:GROUP as numbers.
@@ -193,44 +200,62 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 	for _, h := range service.ExtraHosts {
 		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
 	}
-	container := PodContainer{Name: mainContainer, WorkingDir: service.WorkingDir, TTY: service.TTY, Stdin: service.TTY,
-		PullPolicy: "IfNotPresent"}
-	var err error
-	if container.Image, err = st.image(assigned); err != nil {
-		return nil, err
+	volumes(made, assigned, worker)
+	for at, it := range containersOf(service) {
+		container, err := st.container(&it, assigned, node, worker)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case at < len(service.Init):
+			made.Spec.InitContainers = append(made.Spec.InitContainers, container)
+			continue
+		case it.Name != mainContainer:
+			container.RestartPolicy = always
+			made.Spec.InitContainers = append(made.Spec.InitContainers, container)
+			continue
+		}
+		for i, b := range ports {
+			container.Ports = append(container.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
+				Protocol: strings.ToUpper(b.Protocol)})
+		}
+		container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = probe(service.Probes.Startup),
+			probe(service.Probes.Readiness), probe(service.Probes.Liveness)
+		made.Spec.Containers = []PodContainer{container}
 	}
-	if err := variables(&container, assigned, node, worker); err != nil {
-		return nil, err
-	}
-	if container.Security, err = security(assigned); err != nil {
-		return nil, err
-	}
-	container.Resources = resources(assigned)
-	for i, b := range ports {
-		container.Ports = append(container.Ports, podPort{Name: fmt.Sprintf("p%d", i), ContainerPort: b.Port, HostPort: b.HostPort,
-			Protocol: strings.ToUpper(b.Protocol)})
-	}
-	container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = probe(service.Probes.Startup), probe(service.Probes.Readiness),
-		probe(service.Probes.Liveness)
-	mounts(made, &container, assigned, worker)
-	made.Spec.Containers = []PodContainer{container}
 	return made, nil
 }
 
-// image gives the image, by the digest that the site has settled on.
-func (st *Style) image(a *spec.Assignment) (string, error) {
-	named, err := imageref.Parse(a.Spec.Image)
+// always makes an init container a sidecar: it starts before those that follow, runs beside them and ends after them.
+const always = "Always"
+
+// container describes one container of an instance.
+func (st *Style) container(it *spec.SideContainer, assigned *spec.Assignment, node *Node, worker string) (made PodContainer, err error) {
+	made = PodContainer{Name: it.Name, WorkingDir: it.WorkingDir, TTY: it.TTY, Stdin: it.TTY, PullPolicy: "IfNotPresent",
+		Resources: resources(assigned.Level, it.Resources), VolumeMounts: mounts(&it.Container, &assigned.Spec)}
+	if made.Image, err = st.image(it.Image, assigned.Digest); err != nil {
+		return made, err
+	}
+	if made.Security, err = security(&it.Container, assigned.Level); err != nil {
+		return made, err
+	}
+	return made, variables(&made, &it.Container, assigned, node, worker)
+}
+
+// image gives an image, by the digest that the site has settled on.
+func (st *Style) image(wanted string, digests map[string]string) (string, error) {
+	named, err := imageref.Parse(wanted)
 	if err != nil {
 		return "", &Unsupported{"image", err.Error()}
 	}
-	if pinned := a.Digest[a.Spec.Image]; pinned != "" {
+	if pinned := digests[wanted]; pinned != "" {
 		if r, err := imageref.Parse(pinned); err == nil && r.Digest != "" {
 			named = named.Pinned(r.Digest)
 		}
 	}
 	text := named.String()
 	if rest, ok := strings.CutPrefix(text, imageref.DefaultRegistry+"/"); ok && st.Registry != "" {
-		if !strings.Contains(a.Spec.Image, "/") {
+		if !strings.Contains(wanted, "/") {
 			rest = strings.TrimPrefix(rest, "library/")
 		}
 		text = st.Registry + "/" + rest
@@ -239,8 +264,8 @@ func (st *Style) image(a *spec.Assignment) (string, error) {
 }
 
 // resources are the guaranteed amounts, and the most that the container may use.
-func resources(a *spec.Assignment) podResources {
-	r := a.Level.Enforced(a.Spec.Resources, spec.RuntimeOCI)
+func resources(level spec.SecurityLevel, asked spec.Resources) podResources {
+	r := level.Enforced(asked, spec.RuntimeOCI)
 	out := podResources{map[string]text{}, map[string]text{}}
 	set := func(list map[string]text, name string, n int64, unit string) {
 		if n > 0 {
@@ -260,9 +285,9 @@ func resources(a *spec.Assignment) podResources {
 
 // security holds the container to the level of its organisation. The site has looked at the manifest; what it leaves to the worker is what
 // a container has without asking.
-func security(assigned *spec.Assignment) (*podSecurity, error) {
-	service := assigned.Spec.Security
-	users, err := usersOf(assigned.Spec.User)
+func security(container *spec.Container, level spec.SecurityLevel) (*podSecurity, error) {
+	service := container.Security
+	users, err := usersOf(container.User)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +299,7 @@ func security(assigned *spec.Assignment) (*podSecurity, error) {
 	for _, name := range service.DropCaps {
 		out.Capabilities.Drop = append(out.Capabilities.Drop, spec.CapName(name))
 	}
-	restricted := !service.Privileged && assigned.Level != "" && assigned.Level != spec.LevelPrivileged && assigned.Level != spec.LevelBaseline
+	restricted := !service.Privileged && level != "" && level != spec.LevelPrivileged && level != spec.LevelBaseline
 	if restricted {
 		out.Capabilities.Drop = []string{"ALL"}
 	}
@@ -321,8 +346,8 @@ const (
 	endpoints   = "endpoints.json"
 )
 
-// mounts adds volumes and files.
-func mounts(pod *Pod, container *PodContainer, assigned *spec.Assignment, worker string) {
+// volumes adds volumes, and those that hold files.
+func volumes(pod *Pod, assigned *spec.Assignment, worker string) {
 	service := &assigned.Spec
 	for _, v := range service.Volumes {
 		e := &emptyDir{}
@@ -334,31 +359,36 @@ func mounts(pod *Pod, container *PodContainer, assigned *spec.Assignment, worker
 		}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "v-" + v.Name, EmptyDir: e})
 	}
-	for _, m := range service.Mounts {
-		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath,
-			ReadOnly: m.ReadOnly})
-	}
 	files := filesName(assigned.ID, worker)
 	from := &secretVolume{SecretName: files, Items: []keyPath{{Key: endpoints, Path: endpoints, Mode: 0o444}}}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: filesVolume, Secret: from})
-	container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: filesVolume, MountPath: endpointsAt, ReadOnly: true})
 	for i, f := range service.Config {
 		mode, err := strconv.ParseUint(f.Mode, 8, 9)
 		if err != nil {
 			mode = 0o444
 		}
-		name := fmt.Sprintf("c-%d", i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files,
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: fmt.Sprintf("c-%d", i), Secret: &secretVolume{SecretName: files,
 			Items: []keyPath{{Key: configKey(i), Path: path.Base(f.Path), Mode: int(mode)}}}})
-		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: f.Path, SubPath: path.Base(f.Path),
-			ReadOnly: true})
 	}
 	for i := range service.Secrets {
 		// The items are those that the secret had when it was fetched: all whose keys begin so. They are filled in by the caller.
-		name := fmt.Sprintf("s-%d", i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: name, Secret: &secretVolume{SecretName: files}})
-		container.VolumeMounts = append(container.VolumeMounts, volumeMount{Name: name, MountPath: service.Secrets[i].Path, ReadOnly: true})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: fmt.Sprintf("s-%d", i), Secret: &secretVolume{SecretName: files}})
 	}
+}
+
+// mounts are where a container finds its volumes, and the files that every container of an instance has.
+func mounts(container *spec.Container, service *spec.ServiceSpec) (out []volumeMount) {
+	for _, m := range container.Mounts {
+		out = append(out, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath, ReadOnly: m.ReadOnly})
+	}
+	out = append(out, volumeMount{Name: filesVolume, MountPath: endpointsAt, ReadOnly: true})
+	for i, f := range service.Config {
+		out = append(out, volumeMount{Name: fmt.Sprintf("c-%d", i), MountPath: f.Path, SubPath: path.Base(f.Path), ReadOnly: true})
+	}
+	for i := range service.Secrets {
+		out = append(out, volumeMount{Name: fmt.Sprintf("s-%d", i), MountPath: service.Secrets[i].Path, ReadOnly: true})
+	}
+	return out
 }
 
 func configKey(i int) string { return fmt.Sprintf("config.%d", i) }

@@ -87,8 +87,10 @@ func TestPod(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	for service, want := range map[string]string{
 		`"runtime":"native"`:                                "",
-		`"init":[{"name":"a","image":"x"}]`:                 "unsupported: init: ",
-		`"sidecars":[{"name":"a","image":"x"}]`:             "unsupported: sidecars: ",
+		`"init":[{"name":"a","image":"x"}]`:                 "",
+		`"sidecars":[{"name":"a","image":"x"}]`:             "",
+		`"sidecars":[{"name":"a"}]`:                         "unsupported: image: ",
+		`"init":[{"name":"a","image":"x","user":"www"}]`:    "unsupported: user www: ",
 		`"volumes":[{"name":"d","local":{}}]`:               "unsupported: volume d: ",
 		`"stopSignal":"SIGUSR1"`:                            "unsupported: stopSignal SIGUSR1: ",
 		`"stopSignal":"TERM"`:                               "",
@@ -121,7 +123,7 @@ func TestFacts(t *testing.T) {
 "initContainers":[{"resources":{"requests":{"cpu":"500m"}}}]}}`), &other); err != nil {
 		t.Fatal(err)
 	}
-	got := facts(nodeOf(t, aNode), []need{needOf(&other)}, "v1")
+	got := facts(nodeOf(t, aNode), []need{needOf(&other)}, "v1", "")
 	if got.Capacity.CPU != 3000 || got.Capacity.Memory != 7*skerry.GiB || got.Capacity.Storage != 10_000_000_000 {
 		t.Errorf("capacity = %+v, want 3 CPUs, 7Gi, 10G", got.Capacity)
 	}

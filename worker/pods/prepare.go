@@ -6,14 +6,59 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
 )
+
+// prepared prepares an instance as long as pctx lasts. The answer to what wrote its files may come when the instance has gone; then they
+// go, too.
+func (w *Worker) prepared(ctx, pctx context.Context, asked core.Prepare) (done core.Prepared) {
+	assigned := &asked.A
+	if err := w.caught(func() { done = w.prepare(pctx, asked) }); err != nil {
+		return core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: spec.RuntimeOCI, Err: err.Error(), Permanent: true}
+	}
+	if known, err := w.holds(ctx, assigned.ID); err != nil || known {
+		return done
+	}
+	w.log.Info("what was prepared for an instance that has gone is removed", "instance", string(assigned.ID))
+	w.forget(assigned.ID)
+	_ = insist(ctx, w.log, "the end of the files of "+string(assigned.ID), func() error {
+		var there secretObject
+		path := secretPath(w.fleet.opt.Style.Namespace, filesName(assigned.ID, w.name))
+		if err := w.fleet.opt.Client.do(ctx, http.MethodGet, path, nil, nil, &there); err != nil {
+			if absent(err) {
+				return nil
+			}
+			return err
+		}
+		return w.dropSecret(ctx, &there.Metadata) // unless it is prepared again meanwhile
+	})
+	return done
+}
+
+// holds reports whether the core has an instance.
+func (w *Worker) holds(ctx context.Context, id skerry.InstanceID) (bool, error) {
+	return tier.View(ctx, w.role.Load(), func(c *core.Core) (bool, error) {
+		_, ok := core.ViewOf(c, id)
+		return ok, nil
+	})
+}
+
+// forget drops what this program knows of an instance.
+func (w *Worker) forget(id skerry.InstanceID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.active, id)
+	delete(w.ports, id)
+	delete(w.apps, id)
+}
 
 // prepare writes the files of an instance into a secret, and chooses its host ports.
 func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared {
@@ -26,6 +71,11 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	}
 	if err := refuse(assigned); err != nil {
 		return fail(err)
+	}
+	if node, _, _ := w.fleet.node(w.node); node != nil && len(assigned.Spec.Sidecars) > 0 {
+		if why := w.fleet.noSidecars(node); why != "" {
+			return fail(&Unsupported{"sidecars", why})
+		}
 	}
 	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
 		done.Digest = digestOf(r)

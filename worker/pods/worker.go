@@ -26,17 +26,18 @@ import (
 
 // Worker is a node as a worker.
 type Worker struct {
-	*tier.Role
 	fleet   *Fleet
 	name    string
 	node    string
 	log     *slog.Logger
 	place   *Place
 	journal *journal.Journal
+	role    atomic.Pointer[tier.Role] // of the present place; what was asked of the one before may still be answered
 	up      atomic.Pointer[tier.Up]
 	work    atomic.Pointer[tier.Work]
 	changed chan struct{} // the node, or what others take of it
 	end     func()
+	pace    chan time.Duration // how often use is to be measured; 0: as usual
 
 	mu        sync.Mutex
 	active    map[skerry.InstanceID]*activity
@@ -72,7 +73,8 @@ func readHandle(data json.RawMessage) (h handle) {
 }
 
 func newWorker(f *Fleet, name, node string) *Worker {
-	return &Worker{fleet: f, name: name, node: node, log: f.opt.Log.With("worker", name), changed: make(chan struct{}, 1)}
+	return &Worker{fleet: f, name: name, node: node, log: f.opt.Log.With("worker", name), changed: make(chan struct{}, 1),
+		pace: make(chan time.Duration, 1)}
 }
 
 // open makes the role of a place.
@@ -86,8 +88,11 @@ func (w *Worker) open(place *Place) {
 	role := tier.NewRole()
 	role.Store, role.Log, role.Load, role.Host, role.Serve = place.Store, w.log, w.load, (*host)(w), w.serve
 	role.Contain = true
-	w.Role = role
+	w.role.Store(role)
 }
+
+// post gives the core a message that nobody waits for.
+func (w *Worker) post(msg any) { w.role.Load().Post(msg) }
 
 // nudge has the worker look at its node again.
 func (w *Worker) nudge() {
@@ -98,7 +103,7 @@ func (w *Worker) nudge() {
 }
 
 func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
-	loaded := core.New(core.Options{Name: w.name, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
+	loaded := core.New(core.Options{Name: w.name, AsOne: true, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
 	writes, err := tier.LoadCore(ctx, w.place.Store, tier.Program{Version: w.fleet.opt.Version, Records: core.Records()}, w.journal,
 		loaded.Load)
 	if err != nil {
@@ -111,6 +116,8 @@ func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 		w.place.Repaired = ""
 	}
 	w.mu.Lock()
+	clear(w.apps) // what an earlier life prepared, and did not live to write down, is nobody's
+	clear(w.ports)
 	for v := range core.All(loaded) {
 		a := v.Assignment()
 		w.apps[a.ID] = a.Service.App
@@ -131,7 +138,7 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	defer end(nil)
 	defer context.AfterFunc(ctx, work.Cancel)()
 	defer work.End()
-	records, err := tier.View(ctx, w.Role, func(c *core.Core) (list []core.Task, _ error) {
+	records, err := tier.View(ctx, w.role.Load(), func(c *core.Core) (list []core.Task, _ error) {
 		c.Containers(func(a *spec.Assignment, name string, attempt int, handle json.RawMessage) {
 			list = append(list, core.Task{ID: a.ID, Name: name, Attempt: attempt, Handle: handle})
 		})
@@ -164,6 +171,7 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 		defer panics.Catch(w.log, "a sweep")
 		w.sweep(work.Ctx)
 	})
+	w.repeat(work, func() { w.measure(work.Ctx, running) })
 	for {
 		w.mu.Lock()
 		reachable := w.reachable
@@ -203,14 +211,14 @@ func (w *Worker) link(ctx context.Context, running *loop.Loop) error {
 	up, err := tier.NewUp(tier.UpConfig{
 		Member: w.place.Member, Addrs: opt.Addrs, Boot: opt.Boot, Machine: "kubernetes/" + w.node, Version: opt.Version, Log: w.log,
 		Sets: func() []wire.SetAck {
-			sets, _ := tier.View(ctx, w.Role, func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
+			sets, _ := tier.View(ctx, w.role.Load(), func(c *core.Core) ([]wire.SetAck, error) { return c.Up.Hello(), nil })
 			return sets
 		},
 		Up:    func(m *wire.Welcome) { running.Post(core.ParentUp{Welcome: m}) },
 		Frame: func(m wire.Message) { running.Post(core.ParentFrame{Msg: m}) },
 		Down:  func(heard time.Duration) { running.Post(core.ParentDown{Heard: time.Now().Add(-heard)}) },
 		HTTP:  http.HandlerFunc(w.ServeHTTP),
-		Held:  func() time.Duration { return w.Role.Held("") },
+		Held:  func() time.Duration { return w.role.Load().Held("") },
 	})
 	if err != nil {
 		return err
@@ -246,7 +254,7 @@ func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 		whyNot, touch := "its node is not in Kubernetes", false
 		if node != nil {
 			whyNot, touch = ready(node)
-			if f := facts(node, others, w.fleet.opt.Version); told == nil || !reflect.DeepEqual(*told, f) {
+			if f := facts(node, others, w.fleet.opt.Version, w.fleet.noSidecars(node)); told == nil || !reflect.DeepEqual(*told, f) {
 				told, pace = &f, time.After(factsPace)
 				running.Post(core.Facts{Facts: f})
 			}
@@ -323,7 +331,7 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 			continue
 		}
 		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
-			record.Running, record.Exit = s.Stage != Ended, s.Exit
+			record.Running, record.Exit, record.Init = s.Stage != Ended, s.Exit, s.Init
 			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
 			out = append(out, record)
 		}
@@ -351,7 +359,7 @@ func taskOf(p *Pod, s Sight) (t core.Task, ok bool) {
 		return t, false
 	}
 	t = core.Task{ID: id, Name: mainContainer, Attempt: attempt, Handle: handle{p.Metadata.Name, p.Metadata.UID}.encode(),
-		Running: s.Stage != Ended, Exit: s.Exit}
+		Running: s.Stage != Ended, Exit: s.Exit, Init: s.Init}
 	t.Restart, _ = strconv.ParseUint(p.Metadata.Annotations[restartNote], 10, 64)
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == mainContainer && strings.Contains(c.Image, "@") {

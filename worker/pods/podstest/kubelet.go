@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,8 +22,8 @@ import (
 	"time"
 )
 
-// Kubelet is a stand-in for the agent of a node: it registers the node, and runs the one container of each pod that is bound to it as a
-// process. It has no images or namespaces: Programs says which program an image stands for, and what it lacks cannot be pulled. Of volumes
+// Kubelet is a stand-in for the agent of a node: it registers the node, and runs the containers of each pod that is bound to it as
+// processes. It has no images or namespaces: Programs says which program an image stands for, and what it lacks cannot be pulled. Of volumes
 // it has the files of secrets, in a directory of its own: a path in the command or a variable that is there leads there.
 type Kubelet struct {
 	t        testing.TB
@@ -39,27 +37,17 @@ type Kubelet struct {
 	logs *httptest.Server
 	dir  string
 	mu   sync.Mutex
-	runs map[string]*process // by the pod's UID
+	runs map[string]*podRun // by the pod's UID
 	off  bool
 	stop chan struct{}
 	done sync.WaitGroup
-}
-
-type process struct {
-	pod     Object
-	root    string // directory with its files
-	cmd     *exec.Cmd
-	lines   bytes.Buffer
-	changed chan struct{}
-	over    bool
-	killed  bool
 }
 
 // Start registers the node and begins to work, until the test ends.
 func (k *Kubelet) Start(t testing.TB) {
 	t.Helper()
 	k.dir = t.TempDir()
-	k.t, k.runs, k.stop = t, map[string]*process{}, make(chan struct{})
+	k.t, k.runs, k.stop = t, map[string]*podRun{}, make(chan struct{})
 	k.logs = httptest.NewUnstartedServer(http.HandlerFunc(k.serveLogs))
 	if k.Address != "" {
 		k.logs.Listener.Close()
@@ -82,14 +70,13 @@ func (k *Kubelet) Start(t testing.TB) {
 	k.done.Go(k.work)
 	t.Cleanup(func() {
 		close(k.stop)
-		k.done.Wait()
 		k.mu.Lock()
-		for _, p := range k.runs {
-			if !p.over {
-				_ = p.cmd.Process.Kill()
-			}
+		for _, run := range k.runs {
+			run.killed = true
+			run.signalLocked(syscall.SIGKILL)
 		}
 		k.mu.Unlock()
+		k.done.Wait()
 		k.logs.CloseClientConnections()
 		k.logs.Close()
 	})
@@ -168,9 +155,11 @@ func (k *Kubelet) Pods() (out []Object) {
 func (k *Kubelet) Running() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, p := range k.runs {
-		if !p.over {
-			n++
+	for _, run := range k.runs {
+		for _, p := range run.all {
+			if p.runs {
+				n++
+			}
 		}
 	}
 	return n
@@ -180,10 +169,8 @@ func (k *Kubelet) Running() (n int) {
 func (k *Kubelet) Kill(s syscall.Signal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, p := range k.runs {
-		if !p.over {
-			_ = p.cmd.Process.Signal(s)
-		}
+	for _, run := range k.runs {
+		run.signalLocked(s)
 	}
 }
 
@@ -225,7 +212,11 @@ func (k *Kubelet) write(pod Object, root string) {
 			secrets[Text(v.(Object), "name")] = from
 		}
 	}
-	mounts, _ := first(pod)["volumeMounts"].([]any)
+	var mounts []any
+	for _, c := range containers(pod) {
+		list, _ := c["volumeMounts"].([]any)
+		mounts = append(mounts, list...)
+	}
 	for _, m := range mounts {
 		mount := m.(Object)
 		from := secrets[Text(mount, "name")]
@@ -259,46 +250,32 @@ func within(root, path string) string {
 func (k *Kubelet) see(pod Object) {
 	uid := Text(pod, "metadata", "uid")
 	k.mu.Lock()
-	p := k.runs[uid]
-	k.mu.Unlock()
-	phase := Text(pod, "status", "phase")
+	defer k.mu.Unlock()
+	run := k.runs[uid]
 	switch deleted := Text(pod, "metadata", "deletionTimestamp") != ""; {
-	case deleted && (p == nil || p.over):
+	case deleted && (run == nil || run.over):
+		k.mu.Unlock()
 		k.Do("DELETE", podPath(pod), Object{"gracePeriodSeconds": 0, "preconditions": Object{"uid": uid}}, nil)
-	case deleted && !p.killed:
-		p.killed = true
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		k.mu.Lock()
+	case deleted && !run.killed:
+		run.killed = true
+		run.endLocked()
 		grace, _ := Get(pod, "metadata", "deletionGracePeriodSeconds").(float64)
-		time.AfterFunc(time.Duration(grace*float64(time.Second)), func() { _ = p.cmd.Process.Kill() })
-	case p == nil && !deleted && phase == "Pending":
-		k.begin(pod, uid)
+		time.AfterFunc(time.Duration(grace*float64(time.Second)), func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			run.signalLocked(syscall.SIGKILL)
+		})
+	case run == nil && !deleted && Text(pod, "status", "phase") == "Pending":
+		if run := k.newRun(pod, uid); run != nil {
+			k.runs[uid] = run
+			k.done.Go(func() { k.bring(run) })
+		}
 	}
 }
 
 func podPath(pod Object) string {
 	return "/api/v1/namespaces/" + Text(pod, "metadata", "namespace") + "/pods/" + Text(pod, "metadata", "name")
-}
-
-func (k *Kubelet) tell(pod Object, phase string, state Object, ready bool) {
-	image := Text(first(pod), "image")
-	_, running := state["running"]
-	text := "False"
-	if ready {
-		text = "True"
-	}
-	k.Do("PATCH", podPath(pod)+"/status", Object{"status": Object{"phase": phase, "podIP": "127.0.0.1",
-		"conditions": []Object{{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": text}},
-		"containerStatuses": []Object{{"name": Text(first(pod), "name"), "image": image, "imageID": image, "ready": ready, "started": running,
-			"restartCount": 0, "state": state}}}}, nil)
-}
-
-func first(pod Object) Object {
-	list, _ := Get(pod, "spec", "containers").([]any)
-	if len(list) == 0 {
-		return Object{}
-	}
-	c, _ := list[0].(Object)
-	return c
 }
 
 func texts(list any) (out []string) {
@@ -308,114 +285,6 @@ func texts(list any) (out []string) {
 		out = append(out, t)
 	}
 	return out
-}
-
-// begin starts the process of a pod.
-func (k *Kubelet) begin(pod Object, uid string) {
-	container, program := first(pod), ""
-	for image, path := range maps.All(k.Programs) {
-		if strings.Contains(Text(container, "image"), image) {
-			program = path
-		}
-	}
-	if program == "" {
-		k.tell(pod, "Pending", Object{"waiting": Object{"reason": "ImagePullBackOff", "message": "Back-off pulling image " + Text(container,
-			"image")}}, false)
-		return
-	}
-	run := &process{pod: pod, changed: make(chan struct{}), root: filepath.Join(k.dir, uid)}
-	k.write(pod, run.root)
-	args := append(texts(container["command"]), texts(container["args"])...)
-	if len(args) > 0 {
-		args = args[1:]
-	}
-	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
-		args[i] = within(run.root, strings.ReplaceAll(args[i], "$$", "$"))
-	}
-	run.cmd = exec.Command(program, args...)
-	run.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	run.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	env, _ := container["env"].([]any)
-	for _, e := range env {
-		run.cmd.Env = append(run.cmd.Env, Text(e.(Object), "name")+"="+within(run.root, strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$")))
-	}
-	run.cmd.Stdout = &stamped{k: k, p: run}
-	run.cmd.Stderr = run.cmd.Stdout
-	began := now()
-	if err := run.cmd.Start(); err != nil {
-		k.tell(pod, "Failed", Object{"terminated": Object{"exitCode": 128, "reason": "StartError", "message": err.Error(), "startedAt": began,
-			"finishedAt": now()}}, false)
-		return
-	}
-	k.mu.Lock()
-	k.runs[uid] = run
-	k.mu.Unlock()
-	probe, _ := container["readinessProbe"].(Object)
-	k.tell(pod, "Running", Object{"running": Object{"startedAt": began}}, probe == nil)
-	if probe != nil {
-		k.done.Go(func() { k.probe(run, probe, began) })
-	}
-	k.done.Go(func() {
-		err := run.cmd.Wait()
-		state := Object{"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": now()}
-		var ended *exec.ExitError
-		if errors.As(err, &ended) {
-			code := ended.ExitCode()
-			if w, ok := ended.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-				code = 128 + int(w.Signal())
-			}
-			state["exitCode"], state["reason"] = code, "Error"
-		}
-		phase := "Succeeded"
-		if state["exitCode"] != 0 {
-			phase = "Failed"
-		}
-		for { // while it is out of touch nobody hears of it
-			k.mu.Lock()
-			off := k.off
-			k.mu.Unlock()
-			if !off {
-				break
-			}
-			select {
-			case <-k.stop:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-		k.tell(pod, phase, Object{"terminated": state}, false)
-		k.mu.Lock()
-		run.over = true
-		close(run.changed)
-		run.changed = make(chan struct{})
-		k.mu.Unlock()
-	})
-}
-
-// probe tries an HTTP probe until it has passed once.
-func (k *Kubelet) probe(run *process, probe Object, began string) {
-	port, _ := Get(probe, "httpGet", "port").(float64)
-	for {
-		res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", int(port), Text(probe, "httpGet", "path")))
-		if err == nil {
-			res.Body.Close()
-			if res.StatusCode < 400 {
-				k.tell(run.pod, "Running", Object{"running": Object{"startedAt": began}}, true)
-				return
-			}
-		}
-		k.mu.Lock()
-		over := run.over
-		k.mu.Unlock()
-		if over {
-			return
-		}
-		select {
-		case <-k.stop:
-			return
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // stamped writes the log of a process with the time before each line.
@@ -444,6 +313,10 @@ func (s *stamped) Write(data []byte) (int, error) {
 
 // serveLogs answers as a kubelet does: /containerLogs/NAMESPACE/POD/CONTAINER.
 func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/stats/summary" {
+		k.serveFigures(w)
+		return
+	}
 	parts := strings.Split(r.URL.Path, "/")
 	if len(parts) != 5 || parts[1] != "containerLogs" {
 		http.NotFound(w, r)
@@ -452,8 +325,10 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	var run *process
 	for _, x := range k.runs {
-		if Text(x.pod, "metadata", "name") == parts[3] {
-			run = x
+		for _, p := range x.all {
+			if Text(x.pod, "metadata", "name") == parts[3] && p.name == parts[4] {
+				run = p
+			}
 		}
 	}
 	k.mu.Unlock()
@@ -464,7 +339,7 @@ func (k *Kubelet) serveLogs(w http.ResponseWriter, r *http.Request) {
 	sent, follow := 0, r.URL.Query().Get("follow") == "true"
 	for {
 		k.mu.Lock()
-		data, over, changed := bytes.Clone(run.lines.Bytes()[sent:]), run.over, run.changed
+		data, over, changed := bytes.Clone(run.lines.Bytes()[sent:]), !run.runs, run.changed
 		k.mu.Unlock()
 		sent += len(data)
 		_, _ = w.Write(data)

@@ -172,6 +172,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.list(w, r, at)
 	case at.sub == "log":
 		s.log(w, r, at)
+	case at.kind == "nodes" && at.sub == "proxy":
+		s.proxy(w, r, at)
 	default:
 		s.one(w, r, at)
 	}
@@ -425,6 +427,20 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, at place) {
 	pod := s.objects[at.kind][at.key()]
 	node := s.objects["nodes"][Text(pod, "spec", "nodeName")]
 	s.mu.Unlock()
+	forward(w, r, node, fmt.Sprintf("/containerLogs/%s/%s/%s", at.namespace, at.name, r.URL.Query().Get("container")))
+}
+
+// proxy asks the kubelet of a node for what follows in the path.
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request, at place) {
+	s.mu.Lock()
+	node := s.objects["nodes"][at.name]
+	s.mu.Unlock()
+	_, path, _ := strings.Cut(r.URL.Path, "/proxy")
+	forward(w, r, node, path)
+}
+
+// forward passes a request on to the kubelet of a node.
+func forward(w http.ResponseWriter, r *http.Request, node Object, path string) {
 	port, _ := Get(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port").(float64)
 	if port == 0 {
 		Refuse(w, 400, "BadRequest", "the pod has no host")
@@ -436,9 +452,7 @@ func (s *Server) log(w http.ResponseWriter, r *http.Request, at place) {
 	if len(addresses) > 0 {
 		host = Text(addresses[0].(Object), "address")
 	}
-	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://%s:%d/containerLogs/%s/%s/%s?%s", host, int(port),
-		at.namespace, at.name,
-		r.URL.Query().Get("container"), r.URL.RawQuery), nil)
+	req, _ := http.NewRequestWithContext(r.Context(), "GET", fmt.Sprintf("https://%s:%d%s?%s", host, int(port), path, r.URL.RawQuery), nil)
 	res, err := client.Do(req)
 	if err != nil {
 		Refuse(w, 500, "InternalError", err.Error())
