@@ -1,11 +1,14 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -66,48 +69,75 @@ func (o *operation) description() string {
 	return s
 }
 
-// add puts an operation into the table, the router and the OpenAPI document. fn is called once who is known to be
-// allowed, but for the objects each item and named in body.
-func add[I, O any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
-	handler.note(o)
+// add puts an operation whose answer is JSON into the table, the router and the OpenAPI document. fn is called once who is known to be
+// allowed, but for the objects each item and named in body. huma.Register is compiled anew for each pair of types, some 30 kB: it gets
+// every answer as any, and describe adds its schema to the document.
+func add[I, T any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*answer[T], error)) {
+	register(handler, handler.describe(&o, reflect.TypeFor[T]()), func(ctx context.Context, who *auth.Principal, in *I) (*answer[any], error) {
+		out, err := fn(ctx, who, in)
+		if err != nil {
+			return nil, err
+		}
+		return &answer[any]{out.Body}, nil
+	})
+	listFailures(handler, &o, documented(handler, &o), false)
+}
+
+// addBare is add for the other answers: none, a stream, and those that set a cookie.
+func addBare[I, O any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
+	register(handler, handler.describe(&o, nil), fn)
+	listFailures(handler, &o, documented(handler, &o), false)
+}
+
+// register gives an operation to huma. It is compiled for each pair of types; what is the same for all is in describe.
+func register[I, O any](h *Handler, op huma.Operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
+	huma.Register(h.api, op, func(ctx context.Context, in *I) (*O, error) {
+		c := callOf(ctx)
+		c.arrived(c.w) // what follows is bounded by the deadline of the answer
+		out, err := fn(ctx, c.who, in)
+		if err != nil {
+			return nil, h.problemOf(c, err)
+		}
+		return out, nil
+	})
+}
+
+// describe gives huma's description of an operation. answer is the type of a JSON answer; nil: huma takes it from what the handler returns.
+func (h *Handler) describe(o *operation, answer reflect.Type) huma.Operation {
+	h.note(*o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
-		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: handler.opt.BodyWait, RejectUnknownQueryParameters: true,
+		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: h.opt.BodyWait, RejectUnknownQueryParameters: true,
 		Description: o.description()}
 	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
-	var valued []string
+	valued := sync.OnceValue(func() []string { return valuedQueries(documented(h, o)) }) // Register adds the parameters
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		c := callOf(r.Context())
 		c.w = w
-		release, err := handler.enter(c, r, &o)
+		release, err := h.enter(c, r, o)
 		if err != nil {
-			handler.fail(w, r, err)
+			h.fail(w, r, err)
 			return
 		}
 		defer release()
-		if name := emptyQuery(r, valued); name != "" {
-			huma.WriteErr(handler.api, ctx, http.StatusUnprocessableEntity, "validation failed",
+		if name := emptyQuery(r, valued()); name != "" {
+			huma.WriteErr(h.api, ctx, http.StatusUnprocessableEntity, "validation failed",
 				&huma.ErrorDetail{Location: "query." + name, Message: "a value is needed; leave the parameter out if you have none"})
 			return
 		}
 		next(ctx)
 	}}
-	if op.Responses = (map[string]*huma.Response{}); o.Type != "" {
-		op.Responses = responsesOf(handler, &o)
+	switch op.Responses = (map[string]*huma.Response{}); {
+	case o.Type != "":
+		op.Responses = responsesOf(h, o)
+	case answer != nil:
+		schema := h.api.OpenAPI().Components.Schemas.Schema(answer, true, o.ID+"Response")
+		op.Responses[strconv.Itoa(cmp.Or(o.Status, http.StatusOK))] = &huma.Response{
+			Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
-	huma.Register(handler.api, op, func(ctx context.Context, in *I) (*O, error) {
-		c := callOf(ctx)
-		c.arrived(c.w) // what follows is bounded by the deadline of the answer
-		out, err := fn(ctx, c.who, in)
-		if err != nil {
-			return nil, handler.problemOf(c, err)
-		}
-		return out, nil
-	})
-	valued = valuedQueries(documented(handler, &o))
-	listFailures(handler, &o, documented(handler, &o), false)
+	return op
 }
 
 // valuedQueries gives the query parameters of which an empty text is no value: all but lists, and texts that may be empty.

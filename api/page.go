@@ -22,7 +22,7 @@ type Page[T any] struct {
 	Continue string `json:"continue,omitempty" doc:"There is more: the parameter continue of the next request."`
 }
 
-type pageAnswer[T any] struct{ Body Page[T] }
+type pageAnswer[T any] = answer[Page[T]]
 
 // PageIn asks for a part of a list.
 type PageIn struct {

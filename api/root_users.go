@@ -84,14 +84,14 @@ func addGrants(handler *Handler) {
 	type grantIn struct {
 		Grant string `path:"grant" maxLength:"63"`
 	}
-	add(handler, operation{ID: "give-grant", Method: http.MethodPut, Path: "/v1/grants/{grant}", Scope: auth.ScopeUsersAdmin, Object: objSite,
+	addBare(handler, operation{ID: "give-grant", Method: http.MethodPut, Path: "/v1/grants/{grant}", Scope: auth.ScopeUsersAdmin, Object: objSite,
 		Tag: "grants", At: wire.TierCluster, Summary: "Let the users of the root do something at this site.",
 		Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *grantIn) (*none, error) {
 			callOf(ctx).object = in.Grant
 			return nil, handler.opt.Backend.SetGrant(ctx, wire.Grant(in.Grant), true, who.User)
 		})
-	add(handler, operation{ID: "revoke-grant", Method: http.MethodDelete, Path: "/v1/grants/{grant}", Scope: auth.ScopeUsersAdmin,
+	addBare(handler, operation{ID: "revoke-grant", Method: http.MethodDelete, Path: "/v1/grants/{grant}", Scope: auth.ScopeUsersAdmin,
 		Object: objSite, Tag: "grants", At: wire.TierCluster, Summary: "No longer let the users of the root do something at this site.",
 		Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *grantIn) (*none, error) {

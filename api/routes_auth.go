@@ -22,7 +22,7 @@ type List[T any] struct {
 type (
 	none              struct{}
 	answer[T any]     struct{ Body T }
-	listAnswer[T any] struct{ Body List[T] }
+	listAnswer[T any] = answer[List[T]]
 )
 
 func listOf[T any](items []T) *listAnswer[T] {
@@ -89,7 +89,7 @@ func (h *Handler) addAuth() {
 			Cookie   bool   `json:"cookie,omitempty" doc:"For browsers: set the refresh token as a cookie that scripts cannot read, instead of returning it."`
 		}
 	}
-	add(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
+	addBare(h, operation{ID: opLogin, Method: http.MethodPost, Path: "/v1/auth/login", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
 		Summary: "Log in with user name and password.", Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *loginIn) (*tokensAnswer, error) {
 			callOf(ctx).object, callOf(ctx).guess = in.Body.User, true
@@ -106,7 +106,7 @@ func (h *Handler) addAuth() {
 			Refresh string `json:"refresh,omitempty" maxLength:"256"`
 		}
 	}
-	add(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
+	addBare(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
 		Summary: "Exchange a refresh token for a new pair of tokens."},
 		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*tokensAnswer, error) {
 			refresh, cookie, err := h.refreshOf(in.Body.Refresh, in.Cookies)
@@ -119,7 +119,7 @@ func (h *Handler) addAuth() {
 			t, err := h.opt.People.Refresh(ctx, refresh, addressOf(ctx))
 			return h.tokensAnswer(ctx, t, cookie), err
 		})
-	add(h, operation{ID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
+	addBare(h, operation{ID: "logout", Method: http.MethodPost, Path: "/v1/auth/logout", Scope: auth.ScopeSelf, Object: objNone, Tag: "login",
 		Summary: "End the session and revoke its tokens.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, _ *none) (*loggedOut, error) {
 			return &loggedOut{h.sessionCookie(callOf(ctx), "")}, h.opt.People.Logout(ctx, who)
@@ -157,7 +157,7 @@ func (h *Handler) addAuth() {
 			New string `json:"new" maxLength:"1024"`
 		}
 	}
-	add(h, operation{ID: "change-password", Method: http.MethodPost, Path: "/v1/auth/password", Scope: auth.ScopeSelf, Object: objNone,
+	addBare(h, operation{ID: "change-password", Method: http.MethodPost, Path: "/v1/auth/password", Scope: auth.ScopeSelf, Object: objNone,
 		Tag: "login", Summary: "Change your own password; your other sessions end.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *passwordIn) (*none, error) {
 			return nil, h.opt.People.ChangePassword(ctx, who, in.Body.Old, in.Body.New, addressOf(ctx))
@@ -211,7 +211,7 @@ func (h *Handler) addAuth() {
 	type idIn struct {
 		ID string `path:"id" maxLength:"63" doc:"ID of a token, or the name of one of your own."`
 	}
-	add(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf,
+	addBare(h, operation{ID: "delete-access-token", Method: http.MethodDelete, Path: "/v1/access-tokens/{id}", Scope: auth.ScopeSelf,
 		Object: objNone, Tag: "access tokens", Summary: "Delete an access token.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *idIn) (*none, error) {
 			if len(who.Only) > 0 && in.ID != who.Token {
@@ -277,7 +277,7 @@ func (h *Handler) addUsers() {
 				Disabled: in.Body.Disabled})
 			return &answer[auth.User]{u}, err
 		})
-	add(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite,
+	addBare(h, operation{ID: "delete-user", Method: http.MethodDelete, Path: "/v1/users/{user}", Scope: auth.ScopeUsersAdmin, Object: objSite,
 		Tag: "users", Summary: "Delete a user together with all sessions and access tokens.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *UserPath) (*none, error) {
 			return nil, h.opt.People.DeleteUser(ctx, in.User)

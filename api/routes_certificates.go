@@ -50,7 +50,7 @@ func (h *Handler) addCertificates() {
 			}
 			return &answer[view.CertificateView]{v.(view.CertificateView)}, nil
 		})
-	add(h, operation{ID: "delete-certificate", Method: http.MethodDelete, Path: "/v1/orgs/{org}/certificates/{name}",
+	addBare(h, operation{ID: "delete-certificate", Method: http.MethodDelete, Path: "/v1/orgs/{org}/certificates/{name}",
 		Scope: auth.ScopeAppsWrite, Object: objOrg, Tag: "certificates",
 		Summary: "Delete a certificate that no application uses.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {

@@ -64,7 +64,7 @@ func addClusterWorkers(handler *Handler) {
 		WorkerPath
 		Body view.DrainRequest
 	}
-	add(handler, of(write, "drain-cluster-worker", workers+"/{worker}/drain",
+	addBare(handler, of(write, "drain-cluster-worker", workers+"/{worker}/drain",
 		"Drain a worker of a cluster that grants drain to the users of the root.", http.StatusAccepted),
 		func(ctx context.Context, who *auth.Principal, in *drainIn) (*none, error) {
 			return nil, handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/drain"), in.Body), nil)
@@ -73,7 +73,7 @@ func addClusterWorkers(handler *Handler) {
 		WorkerPath
 		Body view.UpgradeRequest
 	}
-	add(handler, of(write, "upgrade-cluster-worker", workers+"/{worker}/upgrade",
+	addBare(handler, of(write, "upgrade-cluster-worker", workers+"/{worker}/upgrade",
 		"Upgrade a worker's agent at a cluster that grants upgrade to the users of the root.", http.StatusAccepted),
 		func(ctx context.Context, who *auth.Principal, in *upgradeIn) (*none, error) {
 			return nil, handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/upgrade"), in.Body), nil)
@@ -82,7 +82,7 @@ func addClusterWorkers(handler *Handler) {
 		WorkerPath
 		Body holdRequest
 	}
-	add(handler, of(write, "hold-cluster-worker", workers+"/{worker}/hold",
+	addBare(handler, of(write, "hold-cluster-worker", workers+"/{worker}/hold",
 		"Cordon or uncordon a worker of a cluster that grants drain to the users of the root.", http.StatusNoContent),
 		func(ctx context.Context, who *auth.Principal, in *holdIn) (*none, error) {
 			return nil, handler.opt.Backend.AskSite(ctx, in.Cluster, atSite(ctx, who, http.MethodPut, path(in.WorkerPath, "/hold"), in.Body), nil)

@@ -127,7 +127,7 @@ func (h *Handler) addInstances() {
 		InstancePath
 		Scale bool `query:"scale" doc:"Lower the number of its service's replicas by one instead of placing a new instance."`
 	}
-	add(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite,
+	addBare(h, operation{ID: "delete-instance", Method: http.MethodDelete, Path: "/v1/instances/{id}", Scope: auth.ScopeAppsWrite,
 		Object: objInstance, Tag: "instances",
 		Summary: "End an instance. Its service then places a new one. To end an instance that no application owns, use end-orphan.",
 		Status:  http.StatusAccepted, Audit: true},
@@ -174,7 +174,7 @@ func (h *Handler) addInstances() {
 		Since     time.Time `query:"since" doc:"Return only lines after this time (RFC 3339)."`
 		Tail      int       `query:"tail" minimum:"0" maximum:"1000000" doc:"Return only this many lines, the newest."`
 	}
-	add(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs,
+	addBare(h, operation{ID: "read-logs", Method: http.MethodGet, Path: "/v1/instances/{id}/logs", Scope: auth.ScopeAppsLogs,
 		Object: objInstance, Tag: "instances",
 		Summary: "Read the log as one JSON object per line, with time, stream and line.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, _ *auth.Principal, in *logsIn) (*stream, error) {
@@ -198,25 +198,25 @@ func (h *Handler) addInstances() {
 		Summary: "Run a command inside an instance over an upgraded connection (Upgrade: skerry-exec/1), or over a WebSocket whose " +
 			"binary messages carry the same bytes (protocols skerry-exec.1 and bearer.TOKEN).",
 		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()}
-	add(h, op, exec)
+	addBare(h, op, exec)
 	type forwardIn struct {
 		InstancePath
 		Port int `query:"port" required:"true" minimum:"1" maximum:"65535"`
 	}
-	add(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward,
+	addBare(h, operation{ID: "port-forward", Method: http.MethodGet, Path: "/v1/instances/{id}/portforward", Scope: auth.ScopeAppsForward,
 		Object: objInstance, Tag: "instances", Summary: "Forward the connection to a port of an instance (Upgrade: skerry-tcp/1).",
 		Stream: true, Audit: true, Type: "application/octet-stream", Also: upgraded()},
 		func(ctx context.Context, _ *auth.Principal, in *forwardIn) (*stream, error) {
 			callOf(ctx).detail = "port " + strconv.Itoa(in.Port)
 			return passUpgraded(h, in.ID, "/portforward", execstream.ProtoForward), nil
 		})
-	add(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead,
+	addBare(h, operation{ID: "instance-stats", Method: http.MethodGet, Path: "/v1/instances/{id}/stats", Scope: auth.ScopeAppsRead,
 		Object: objInstance, Tag: "instances",
 		Summary: "Return the resource counters of each container in an instance.", Type: "application/json", Answer: []ContainerStats{}},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/stats"), nil
 		})
-	add(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead,
+	addBare(h, operation{ID: "instance-metrics", Method: http.MethodGet, Path: "/v1/instances/{id}/metrics", Scope: auth.ScopeMetricsRead,
 		Object: objInstance, Tag: "metrics", Summary: "Scrape the metrics of an instance.", Type: "text/plain"},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*stream, error) {
 			return h.pass(in.ID, "/metrics"), nil

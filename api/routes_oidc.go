@@ -47,7 +47,7 @@ func addOIDC(inner *Handler) {
 			Redirect string `json:"redirect,omitempty" maxLength:"100" doc:"http://127.0.0.1:PORT/callback of a command; without it, the dashboard."`
 		}
 	}
-	add(inner, operation{ID: "begin-oidc", Method: http.MethodPost, Path: "/v1/auth/oidc", Scope: auth.ScopePublic, Object: objNone,
+	addBare(inner, operation{ID: "begin-oidc", Method: http.MethodPost, Path: "/v1/auth/oidc", Scope: auth.ScopePublic, Object: objNone,
 		Tag: "login", Summary: "Begin a login at the identity provider."},
 		func(ctx context.Context, _ *auth.Principal, in *beginOIDCIn) (*begunAnswer, error) {
 			o, err := h.provider()

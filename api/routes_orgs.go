@@ -36,7 +36,7 @@ func (h *Handler) addOrgs() {
 			_, err := h.opt.Backend.Do(ctx, apps.PutOrg{Org: in.Body})
 			return &answer[apps.Org]{in.Body}, err
 		})
-	add(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite,
+	addBare(h, operation{ID: "delete-org", Method: http.MethodDelete, Path: "/v1/orgs/{org}", Scope: auth.ScopeOrgsAdmin, Object: objSite,
 		Tag: "organisations", Summary: "Delete an organisation that has no namespaces.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *OrgPath) (*none, error) {
 			_, err := h.opt.Backend.Do(ctx, apps.DeleteOrg{Name: in.Org})
@@ -98,7 +98,7 @@ func (h *Handler) addOrgs() {
 	type nameIn struct {
 		Namespace string `path:"namespace" maxLength:"63"`
 	}
-	add(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin,
+	addBare(h, operation{ID: "delete-namespace", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}", Scope: auth.ScopeOrgsAdmin,
 		Object: objNamespace, Tag: "organisations",
 		Summary: "Delete a namespace that has no applications and no images.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *nameIn) (*none, error) {

@@ -28,11 +28,11 @@ func (h *Handler) addOrphans() {
 			return nil, err
 		}
 	}
-	add(h, operation{ID: "adopt-orphan", Method: http.MethodPost, Path: "/v1/orphans/{id}/adopt", Scope: auth.ScopeAppsWrite,
+	addBare(h, operation{ID: "adopt-orphan", Method: http.MethodPost, Path: "/v1/orphans/{id}/adopt", Scope: auth.ScopeAppsWrite,
 		Object: objSite, Tag: "instances", Status: http.StatusNoContent, Audit: true,
 		Summary: "Adopt an orphan: add it to its application as one more replica, and create the application if it does not exist."},
 		decide(true))
-	add(h, operation{ID: "delete-orphan", Method: http.MethodDelete, Path: "/v1/orphans/{id}", Scope: auth.ScopeAppsWrite,
+	addBare(h, operation{ID: "delete-orphan", Method: http.MethodDelete, Path: "/v1/orphans/{id}", Scope: auth.ScopeAppsWrite,
 		Object: objSite, Tag: "instances",
 		Summary: "End an orphan, or delete it from the worker that keeps it.", Status: http.StatusAccepted, Audit: true}, decide(false))
 }

@@ -65,7 +65,7 @@ func (h *Handler) addSecrets() {
 			}
 			return &answer[view.SecretView]{v.(view.SecretView)}, nil
 		})
-	add(h, operation{ID: "delete-secret", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}/secrets/{name}",
+	addBare(h, operation{ID: "delete-secret", Method: http.MethodDelete, Path: "/v1/namespaces/{namespace}/secrets/{name}",
 		Scope: auth.ScopeSecretsWrite, Object: objNamespace, Tag: "secrets",
 		Summary: "Delete a secret that no service uses.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *secretIn) (*none, error) {

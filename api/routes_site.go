@@ -79,13 +79,13 @@ func (h *Handler) addSite() {
 			}
 			return nil, err
 		})
-	add(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin,
+	addBare(h, operation{ID: "delete-cluster", Method: http.MethodDelete, Path: "/v1/clusters/{cluster}", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters",
 		At: wire.TierRoot, Summary: "Remove a disconnected cluster and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *ClusterPath) (*none, error) {
 			return nil, h.opt.Backend.RemoveChild(ctx, in.Cluster, who.User)
 		})
-	add(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin,
+	addBare(h, operation{ID: "trust-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/trust", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Trust a cluster again: clear the marks against it and end its quarantine.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *ClusterPath) (*none, error) {
@@ -97,7 +97,7 @@ func (h *Handler) addSite() {
 			Reason string `json:"reason" maxLength:"200" doc:"Why the cluster is cordoned. Empty uncordons it."`
 		}
 	}
-	add(h, operation{ID: "hold-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/hold", Scope: auth.ScopeClusterAdmin,
+	addBare(h, operation{ID: "hold-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/hold", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Cordon or uncordon a cluster. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
 		Status:  http.StatusNoContent, Audit: true},
@@ -108,7 +108,7 @@ func (h *Handler) addSite() {
 		ClusterPath
 		Body view.ClusterDrainRequest
 	}
-	add(h, operation{ID: "drain-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/drain", Scope: auth.ScopeClusterAdmin,
+	addBare(h, operation{ID: "drain-cluster", Method: http.MethodPut, Path: "/v1/clusters/{cluster}/drain", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Drain a cluster: cordon it and move the root's instances to other clusters, each once its copy there is ready. " +
 			"Uncordoning the cluster ends the drain.", Status: http.StatusAccepted, Audit: true},
@@ -119,7 +119,7 @@ func (h *Handler) addSite() {
 		ClusterPath
 		Body view.ClusterLabels
 	}
-	add(h, operation{ID: "label-cluster", Method: http.MethodPatch, Path: "/v1/clusters/{cluster}/labels", Scope: auth.ScopeClusterAdmin,
+	addBare(h, operation{ID: "label-cluster", Method: http.MethodPatch, Path: "/v1/clusters/{cluster}/labels", Scope: auth.ScopeClusterAdmin,
 		Object: objCluster, Tag: "clusters", At: wire.TierRoot,
 		Summary: "Set and remove labels of a cluster. Manifests select clusters by them (placement.clusterLabels).",
 		Status:  http.StatusNoContent, Audit: true},
@@ -174,7 +174,7 @@ func (h *Handler) addWorkers() {
 			v, err := h.opt.Backend.WorkerOverlay(ctx, in.Worker)
 			return &answer[view.OverlayView]{v}, err
 		})
-	add(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite,
+	addBare(h, operation{ID: "delete-worker", Method: http.MethodDelete, Path: "/v1/workers/{worker}", Scope: auth.ScopeWorkersWrite,
 		Object: objSite, Tag: "workers",
 		At: wire.TierCluster, Summary: "Remove a disconnected worker and revoke its key.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *WorkerPath) (*none, error) {
@@ -184,7 +184,7 @@ func (h *Handler) addWorkers() {
 		WorkerPath
 		Body view.DrainRequest
 	}
-	add(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite,
+	addBare(h, operation{ID: "drain-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/drain", Scope: auth.ScopeWorkersWrite,
 		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantDrain,
 		Summary: "Drain a worker: cordon it and move its instances away, each once its copy elsewhere is ready. Uncordoning the " +
 			"worker ends the drain.", Status: http.StatusAccepted, Audit: true},
@@ -213,7 +213,7 @@ func (h *Handler) addWorkers() {
 		WorkerPath
 		Body view.UpgradeRequest
 	}
-	add(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite,
+	addBare(h, operation{ID: "upgrade-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/upgrade", Scope: auth.ScopeWorkersWrite,
 		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantUpgrade,
 		Summary: "Upgrade a worker's agent, with automatic rollback. Progress is reported in the worker's facts.",
 		Status:  http.StatusAccepted, Audit: true},
@@ -224,7 +224,7 @@ func (h *Handler) addWorkers() {
 		WorkerPath
 		Body holdRequest
 	}
-	add(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite,
+	addBare(h, operation{ID: "hold-worker", Method: http.MethodPut, Path: "/v1/workers/{worker}/hold", Scope: auth.ScopeWorkersWrite,
 		Object: objSite, Tag: "workers", At: wire.TierCluster, Grant: wire.GrantDrain,
 		Summary: "Cordon or uncordon a worker. Uncordoning also ends a drain and a quarantine, and its claims are trusted again.",
 		Status:  http.StatusNoContent, Audit: true},
@@ -257,7 +257,7 @@ func (h *Handler) addTokens() {
 	type idIn struct {
 		ID string `path:"id" maxLength:"63"`
 	}
-	add(h, operation{ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Scope: auth.ScopeTokensAdmin, Object: objSite,
+	addBare(h, operation{ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Scope: auth.ScopeTokensAdmin, Object: objSite,
 		Tag: "join tokens", Summary: "Delete a join token; members that joined with it stay.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *idIn) (*none, error) {
 			return nil, h.opt.Backend.Authority().DeleteToken(ctx, in.ID)
@@ -298,7 +298,7 @@ func (h *Handler) addMembers() {
 		}
 		return out
 	}
-	add(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin,
+	addBare(h, operation{ID: "revoke-member", Method: http.MethodDelete, Path: "/v1/members/{name}", Scope: auth.ScopeMembersAdmin,
 		Object: objSite, Tag: "members",
 		Summary: "Permanently revoke the key of a cluster or worker and close its connection.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *revokeIn) (*none, error) {
@@ -307,7 +307,7 @@ func (h *Handler) addMembers() {
 			h.opt.Backend.Disconnect(in.Name)
 			return nil, err
 		})
-	add(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin,
+	addBare(h, operation{ID: "release-member", Method: http.MethodPost, Path: "/v1/members/{name}/release", Scope: auth.ScopeMembersAdmin,
 		Object: objSite, Tag: "members",
 		Summary: "End the quarantine of a member once the machine that copied its identity is gone.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *MemberPath) (*none, error) {

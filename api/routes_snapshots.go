@@ -95,7 +95,7 @@ func addSnapshots(handler *Handler) {
 		Replica  int    `path:"replica" minimum:"0"`
 		MaxPause string `query:"maxPause" minLength:"1" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
 	}
-	add(handler, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
+	addBare(handler, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true,
 		Type: "application/json", Answer: spec.Snapshot{}, Late: true,
 		Summary: "Take a consistent snapshot of a replica's local volumes. The response is a Snapshot. If it takes long, white space is sent first, and an error is reported in the member error."},
@@ -116,7 +116,7 @@ func addSnapshots(handler *Handler) {
 			v := spec.VolumeClaim{Service: in.service(), Ordinal: in.Replica}
 			return later(func(ctx context.Context) (any, error) { return s.TakeSnapshot(ctx, v, q, who.User) }), nil
 		})
-	add(handler, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite,
+	addBare(handler, operation{ID: "delete-snapshot", Method: http.MethodDelete, Path: "/v1/snapshots/{snapshot}", Scope: auth.ScopeAppsWrite,
 		Object: objNamed, Tag: tag, At: wire.TierCluster, Summary: "Delete a snapshot.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*none, error) {
 			s, v, err := findSnapshot(ctx, handler, who, auth.ScopeAppsWrite, in.Snapshot)
@@ -129,7 +129,7 @@ func addSnapshots(handler *Handler) {
 		SnapshotPath
 		Body spec.RestoreRequest
 	}
-	add(handler, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore",
+	addBare(handler, operation{ID: "restore-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{snapshot}/restore",
 		Scope: auth.ScopeAppsWrite, Object: objNamed, Tag: tag, At: wire.TierCluster, Audit: true,
 		Type: "application/json", Answer: view.VolumeView{}, Late: true,
 		Summary: "Restore a snapshot into the local volumes it was taken from, or into new volumes. An instance that uses them is stopped and started again. Naming a worker requires the scope workers:read. The response is a VolumeView, streamed like that of take-snapshot."},
@@ -159,7 +159,7 @@ func addSnapshots(handler *Handler) {
 const maxPause = time.Hour
 
 func addSnapshotFiles(handler *Handler, tag string) {
-	add(handler, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content",
+	addBare(handler, operation{ID: "export-snapshot", Method: http.MethodGet, Path: "/v1/snapshots/{snapshot}/content",
 		Scope: auth.ScopeAppsExec, Object: objNamed, Tag: tag, At: wire.TierCluster,
 		Summary: "Download a snapshot as a tar archive compressed with zstd.", Stream: true, Audit: true, Type: "application/zstd"},
 		func(ctx context.Context, who *auth.Principal, in *SnapshotPath) (*stream, error) {
@@ -191,7 +191,7 @@ func addSnapshotFiles(handler *Handler, tag string) {
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Stream: true, Audit: true,
 		Type: "application/json", Answer: spec.Snapshot{}, Late: true,
 		Summary: "Import a snapshot that export-snapshot returned. The response is a Snapshot, streamed like that of take-snapshot."}
-	add(handler, op, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
+	addBare(handler, op, func(ctx context.Context, who *auth.Principal, in *importIn) (*stream, error) {
 		s, err := snapshotsOf(handler)
 		if err != nil {
 			return nil, err

@@ -59,10 +59,9 @@ func (h *Handler) addSystem() {
 	type verifyIn struct {
 		Since string `query:"since" minLength:"1" maxLength:"100" doc:"SEQ:HASH, the head from an earlier response: that record must still be there."`
 	}
-	type verifyOut struct{ Body auth.AuditReport }
 	add(h, operation{ID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Scope: auth.ScopeAuditRead, Object: objSite,
 		Tag: "system", Summary: "Verify that no retained audit record was changed or removed."},
-		func(ctx context.Context, _ *auth.Principal, in *verifyIn) (*verifyOut, error) {
+		func(ctx context.Context, _ *auth.Principal, in *verifyIn) (*answer[auth.AuditReport], error) {
 			var since *auth.AuditMark
 			if in.Since != "" {
 				m, err := auth.ParseAuditMark(in.Since)
@@ -72,7 +71,7 @@ func (h *Handler) addSystem() {
 				since = &m
 			}
 			r, err := h.opt.People.VerifyAudit(ctx, since)
-			return &verifyOut{r}, err
+			return &answer[auth.AuditReport]{r}, err
 		})
 	add(h, operation{ID: "list-images", Method: http.MethodGet, Path: "/v1/images", Scope: auth.ScopeImagesRead, Object: objEach,
 		Tag: "images", Summary: "List the images of the built-in registry."},
@@ -102,11 +101,10 @@ func (h *Handler) addSystem() {
 			}
 			return pageOf("/v1/images", *in, out, byName)
 		})
-	type targetsOut struct{ Body []TargetGroup }
 	add(h, operation{ID: "metrics-targets", Method: http.MethodGet, Path: "/v1/metrics/targets", Scope: auth.ScopeMetricsRead,
 		Object: objEach, Tag: "metrics",
 		Summary: "List the instances with metrics for Prometheus' HTTP service discovery. They are scraped through this server."},
-		func(ctx context.Context, who *auth.Principal, _ *none) (*targetsOut, error) {
+		func(ctx context.Context, who *auth.Principal, _ *none) (*answer[[]TargetGroup], error) {
 			list, err := h.opt.Backend.Scrapes(ctx)
 			if err != nil {
 				return nil, err
@@ -123,7 +121,7 @@ func (h *Handler) addSystem() {
 					"__metrics_path__": "/v1/instances/" + string(i.ID) + "/metrics", "instance": string(i.ID), "namespace": i.Service.App.Namespace,
 					"app": i.Service.App.Name, "service": i.Service.Service, "cluster": string(i.Cluster)}})
 			}
-			return &targetsOut{out}, nil
+			return &answer[[]TargetGroup]{out}, nil
 		})
 	h.addPlain()
 }

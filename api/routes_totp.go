@@ -42,7 +42,7 @@ func (h *Handler) addTOTP() {
 			OTP      string `json:"otp,omitempty" maxLength:"64" doc:"One-time code or recovery code."`
 		}
 	}
-	add(h, operation{ID: "remove-totp", Method: http.MethodPost, Path: "/v1/auth/totp/remove", Scope: auth.ScopeSelf, Object: objNone,
+	addBare(h, operation{ID: "remove-totp", Method: http.MethodPost, Path: "/v1/auth/totp/remove", Scope: auth.ScopeSelf, Object: objNone,
 		Tag: "login", Summary: "Disable your one-time codes.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *removeTOTPIn) (*none, error) {
 			return nil, h.opt.People.RemoveTOTP(ctx, who, in.Body.Password, in.Body.OTP, addressOf(ctx))
@@ -50,7 +50,7 @@ func (h *Handler) addTOTP() {
 	type userIn struct {
 		User string `path:"user" maxLength:"63"`
 	}
-	add(h, operation{ID: "reset-totp", Method: http.MethodDelete, Path: "/v1/users/{user}/totp", Scope: auth.ScopeUsersAdmin, Object: objSite,
+	addBare(h, operation{ID: "reset-totp", Method: http.MethodDelete, Path: "/v1/users/{user}/totp", Scope: auth.ScopeUsersAdmin, Object: objSite,
 		Tag: "users", Summary: "Disable the one-time codes of a user who has lost the device.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *userIn) (*none, error) {
 			return nil, h.opt.People.ResetTOTP(ctx, in.User)

@@ -53,7 +53,7 @@ func addUpgrades(handler *Handler) {
 			Action string `json:"action" enum:"pause,resume,abort" doc:"resume tries again what failed; after abort, what is upgraded stays."`
 		}
 	}
-	add(handler, row("change-upgrade", http.MethodPost, "/{upgrade}/state", auth.ScopeClusterAdmin,
+	addBare(handler, row("change-upgrade", http.MethodPost, "/{upgrade}/state", auth.ScopeClusterAdmin,
 		"Pause, resume or abort an upgrade of clusters.",
 		http.StatusNoContent),
 		func(ctx context.Context, who *auth.Principal, in *changeIn) (*none, error) {
@@ -62,7 +62,7 @@ func addUpgrades(handler *Handler) {
 				UpgradeAbort: view.UpgradeAborted}
 			return nil, backend.ChangeUpgrade(ctx, in.Upgrade, to[in.Body.Action], who.User)
 		})
-	add(handler, row("delete-upgrade", http.MethodDelete, "/{upgrade}", auth.ScopeClusterAdmin,
+	addBare(handler, row("delete-upgrade", http.MethodDelete, "/{upgrade}", auth.ScopeClusterAdmin,
 		"Forget an upgrade of clusters that has ended.",
 		http.StatusNoContent),
 		func(ctx context.Context, _ *auth.Principal, in *UpgradePath) (*none, error) {

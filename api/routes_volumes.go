@@ -31,7 +31,7 @@ func (h *Handler) addVolumes() {
 		Replica int    `path:"replica" minimum:"0"`
 		Volume  string `query:"volume" maxLength:"63" doc:"Only this one, which the service had and no longer has."`
 	}
-	add(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}",
+	addBare(h, operation{ID: "delete-volume", Method: http.MethodDelete, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: "volumes",
 		Summary: "Delete the local volumes of a replica and their content. No instance may be using them.",
 		Status:  http.StatusNoContent, Audit: true},

@@ -104,7 +104,7 @@ func (h *Handler) addEvents() {
 			all = slices.DeleteFunc(all, func(e wire.Event) bool { return !see.event(&e) })
 			return pageBack("/v1/events", in.Limit, in.Continue, all, func(e *wire.Event) uint64 { return e.Seq })
 		})
-	add(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
+	addBare(h, operation{ID: "watch", Method: http.MethodGet, Path: "/v1/watch", Scope: auth.ScopeAppsRead, Object: objEach, Tag: "events",
 		Summary: "Stream the current state and then each change, as one JSON object per line or as server-sent events. Events " +
 			"require events:read.", Stream: true, Type: "application/x-ndjson"},
 		func(ctx context.Context, who *auth.Principal, in *watchIn) (*stream, error) {
