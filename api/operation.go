@@ -102,8 +102,8 @@ func register[I, O any](h *Handler, op huma.Operation, fn func(ctx context.Conte
 	})
 }
 
-// describe gives huma's description of an operation. answer is the type of a JSON answer; nil: huma takes it from what the handler returns.
-func (h *Handler) describe(o *operation, answer reflect.Type) huma.Operation {
+// describe gives huma's description of an operation. body is the type of a JSON answer; nil: huma takes it from what the handler returns.
+func (h *Handler) describe(o *operation, body reflect.Type) huma.Operation {
 	h.note(*o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
 		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: h.opt.BodyWait, RejectUnknownQueryParameters: true,
@@ -132,8 +132,8 @@ func (h *Handler) describe(o *operation, answer reflect.Type) huma.Operation {
 	switch op.Responses = (map[string]*huma.Response{}); {
 	case o.Type != "":
 		op.Responses = responsesOf(h, o)
-	case answer != nil:
-		schema := h.api.OpenAPI().Components.Schemas.Schema(answer, true, o.ID+"Response")
+	case body != nil:
+		schema := h.api.OpenAPI().Components.Schemas.Schema(body, true, o.ID+"Response")
 		op.Responses[strconv.Itoa(cmp.Or(o.Status, http.StatusOK))] = &huma.Response{
 			Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
