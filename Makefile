@@ -27,7 +27,7 @@ kubernetes: ## bin/skerry-kubernetes: the nodes of a Kubernetes cluster as worke
 	@mkdir -p $(BIN)
 	$(GOBUILD) -o $(BIN)/skerry-kubernetes ./cmd/skerry-kubernetes
 
-size: ## what the programs are made of, by package, and whether they are within their goals; ARCH=arm
+size: ## what the programs are made of, by package, and whether they have grown; ARCH=arm
 	@go run ./scripts/size $(if $(ARCH),-arch $(ARCH))
 
 install: build ## put the binary and the systemd units below PREFIX

@@ -2,7 +2,7 @@
 //
 //	size [-arch amd64] [-n 40]
 //
-// It exits with 1 when a program is larger than its goal. A package's share is its code and data; what the linker makes of all of
+// It exits with 1 when a program is larger than it was, so that none creeps up while its goal is out of reach. A package's share is its code and data; what the linker makes of all of
 // them, such as tables for stack traces, has lines of its own.
 package main
 
@@ -23,8 +23,14 @@ import (
 	"text/tabwriter"
 )
 
-// goals are the largest sizes of the programs on linux/amd64, in MB.
-var goals = map[string]float64{"skerry": 48, "skerry-worker": 20}
+// sizes are those of a program on linux/amd64, in MB.
+type sizes struct {
+	goal float64
+	most float64 // what was reached, with some room; lower it when a program gets smaller
+}
+
+// programs are what is measured. docs/BENCHMARKS.md says what they consist of.
+var programs = map[string]sizes{"skerry": {48, 51.5}, "skerry-worker": {20, 28.8}}
 
 func main() {
 	arch := flag.String("arch", "amd64", "GOARCH of the programs")
@@ -45,7 +51,7 @@ func run(out io.Writer, arch string, most int) (ok bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	names := slices.Sorted(maps.Keys(goals))
+	names := slices.Sorted(maps.Keys(programs))
 	parts := map[string]map[string]uint64{} // by package and program
 	ok = true
 	for _, name := range names {
@@ -59,16 +65,20 @@ func run(out io.Writer, arch string, most int) (ok bool, err error) {
 			return false, err
 		}
 		mb := float64(st.Size()) / 1e6
+		want := programs[name]
 		verdict := "within its goal"
-		if mb > goals[name] {
-			verdict, ok = "more than its goal", false
+		switch {
+		case mb > want.most:
+			verdict, ok = fmt.Sprintf("more than the %g MB that it may have, and its goal", want.most), false
+		case mb > want.goal:
+			verdict = "more than its goal"
 		}
-		fmt.Fprintf(out, "%s, linux/%s: %.1f MB, %s of %g MB\n", name, arch, mb, verdict, goals[name])
-		sizes, err := packages(table)
+		fmt.Fprintf(out, "%s, linux/%s: %.1f MB, %s of %g MB\n", name, arch, mb, verdict, want.goal)
+		bytes, err := packages(table)
 		if err != nil {
 			return false, err
 		}
-		for pkg, size := range sizes {
+		for pkg, size := range bytes {
 			if parts[pkg] == nil {
 				parts[pkg] = map[string]uint64{}
 			}
