@@ -73,7 +73,7 @@ func (o *operation) description() string {
 // allowed, but for the objects each item and named in body. huma.Register is compiled anew for each pair of types, some 30 kB: it gets
 // every answer as any, and describe adds its schema to the document.
 func add[I, T any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*answer[T], error)) {
-	register(handler, handler.describe(&o, reflect.TypeFor[T]()), func(ctx context.Context, who *auth.Principal, in *I) (*answer[any], error) {
+	register(handler, describe(handler, &o, reflect.TypeFor[T]()), func(ctx context.Context, who *auth.Principal, in *I) (*answer[any], error) {
 		out, err := fn(ctx, who, in)
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func add[I, T any](handler *Handler, o operation, fn func(ctx context.Context, w
 
 // addBare is add for the other answers: none, a stream, and those that set a cookie.
 func addBare[I, O any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*O, error)) {
-	register(handler, handler.describe(&o, nil), fn)
+	register(handler, describe(handler, &o, nil), fn)
 	listFailures(handler, &o, documented(handler, &o), false)
 }
 
@@ -103,7 +103,7 @@ func register[I, O any](h *Handler, op huma.Operation, fn func(ctx context.Conte
 }
 
 // describe gives huma's description of an operation. body is the type of a JSON answer; nil: huma takes it from what the handler returns.
-func (h *Handler) describe(o *operation, body reflect.Type) huma.Operation {
+func describe(h *Handler, o *operation, body reflect.Type) huma.Operation {
 	h.note(*o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
 		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: h.opt.BodyWait, RejectUnknownQueryParameters: true,
