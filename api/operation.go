@@ -103,27 +103,27 @@ func register[I, O any](h *Handler, op huma.Operation, fn func(ctx context.Conte
 }
 
 // describe gives huma's description of an operation. body is the type of a JSON answer; nil: huma takes it from what the handler returns.
-func describe(h *Handler, o *operation, body reflect.Type) huma.Operation {
-	h.note(*o)
+func describe(handler *Handler, o *operation, body reflect.Type) huma.Operation {
+	handler.note(*o)
 	op := huma.Operation{OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag}, DefaultStatus: o.Status,
-		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: h.opt.BodyWait, RejectUnknownQueryParameters: true,
+		MaxBodyBytes: max(o.Body, defaultBody) + 1, BodyReadTimeout: handler.opt.BodyWait, RejectUnknownQueryParameters: true,
 		Description: o.description()}
 	if op.Security = noLogin(); o.Scope != auth.ScopePublic {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
-	valued := sync.OnceValue(func() []string { return valuedQueries(documented(h, o)) }) // Register adds the parameters
+	valued := sync.OnceValue(func() []string { return valuedQueries(documented(handler, o)) }) // Register adds the parameters
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		c := callOf(r.Context())
 		c.w = w
-		release, err := h.enter(c, r, o)
+		release, err := handler.enter(c, r, o)
 		if err != nil {
-			h.fail(w, r, err)
+			handler.fail(w, r, err)
 			return
 		}
 		defer release()
 		if name := emptyQuery(r, valued()); name != "" {
-			huma.WriteErr(h.api, ctx, http.StatusUnprocessableEntity, "validation failed",
+			huma.WriteErr(handler.api, ctx, http.StatusUnprocessableEntity, "validation failed",
 				&huma.ErrorDetail{Location: "query." + name, Message: "a value is needed; leave the parameter out if you have none"})
 			return
 		}
@@ -131,9 +131,9 @@ func describe(h *Handler, o *operation, body reflect.Type) huma.Operation {
 	}}
 	switch op.Responses = (map[string]*huma.Response{}); {
 	case o.Type != "":
-		op.Responses = responsesOf(h, o)
+		op.Responses = responsesOf(handler, o)
 	case body != nil:
-		schema := h.api.OpenAPI().Components.Schemas.Schema(body, true, o.ID+"Response")
+		schema := handler.api.OpenAPI().Components.Schemas.Schema(body, true, o.ID+"Response")
 		op.Responses[strconv.Itoa(cmp.Or(o.Status, http.StatusOK))] = &huma.Response{
 			Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
