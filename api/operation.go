@@ -73,7 +73,8 @@ func (o *operation) description() string {
 // allowed, but for the objects each item and named in body. huma.Register is compiled anew for each pair of types, some 30 kB: it gets
 // every answer as any, and describe adds its schema to the document.
 func add[I, T any](handler *Handler, o operation, fn func(ctx context.Context, who *auth.Principal, in *I) (*answer[T], error)) {
-	register(handler, describe(handler, &o, reflect.TypeFor[T]()), func(ctx context.Context, who *auth.Principal, in *I) (*answer[any], error) {
+	op := describe(handler, &o, reflect.TypeFor[T]())
+	register(handler, op, func(ctx context.Context, who *auth.Principal, in *I) (*answer[any], error) {
 		out, err := fn(ctx, who, in)
 		if err != nil {
 			return nil, err
