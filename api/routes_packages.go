@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sort"
 	"strings"
 
 	"skerry.dev/skerry"
@@ -169,7 +168,7 @@ func (f *packageFinder) report() view.PackageReport {
 	slices.SortFunc(r.Found, func(a, b view.PackageUse) int {
 		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Package, b.Package))
 	})
-	sort.Slice(r.Unknown, func(i, j int) bool { return r.Unknown[i].Image < r.Unknown[j].Image })
+	slices.SortFunc(r.Unknown, func(a, b view.PackageUnknown) int { return cmp.Compare(a.Image, b.Image) })
 	if r.Found == nil {
 		r.Found = []view.PackageUse{}
 	}

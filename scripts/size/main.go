@@ -2,8 +2,8 @@
 //
 //	size [-arch amd64] [-n 40]
 //
-// It exits with 1 when a program is larger than it was, so that none creeps up while its goal is out of reach. A package's share is its code and data; what the linker makes of all of
-// them, such as tables for stack traces, has lines of its own.
+// It exits with 1 when a program is larger than it was, so that none creeps up while its goal is out of reach. A package's
+// share is its code and data; what the linker makes of all of them, such as tables for stack traces, has lines of its own.
 package main
 
 import (
@@ -30,7 +30,7 @@ type sizes struct {
 }
 
 // programs are what is measured. docs/BENCHMARKS.md says what they consist of.
-var programs = map[string]sizes{"skerry": {48, 51.5}, "skerry-worker": {20, 28.8}}
+var programs = map[string]sizes{"skerry": {48, 52.2}, "skerry-worker": {20, 29}}
 
 func main() {
 	arch := flag.String("arch", "amd64", "GOARCH of the programs")
