@@ -121,12 +121,12 @@ func TestOrderOfUnprintableImage(t *testing.T) {
 func TestOrdersOfADay(t *testing.T) {
 	s := newWaveSite()
 	var all wire.Effects
-	order := func(seq int) {
-		s.upgrader.follow(s.now, wire.New().Marshal(&wire.SiteOrder{Seq: uint64(seq), Name: "v2", Image: goodImage}), &all)
+	order := func(seq uint64) {
+		s.upgrader.follow(s.now, wire.New().Marshal(&wire.SiteOrder{Seq: seq, Name: "v2", Image: goodImage}), &all)
 	}
 	for n := range 24 * 60 * 5 {
 		s.now = s.now.Add(12 * time.Second)
-		order(n + 1)
+		order(uint64(n + 1))
 	}
 	if n := len(takenOrders(&all)); n < 20 || n > 100 {
 		t.Errorf("in a day %d orders were taken up, want a few dozen", n)

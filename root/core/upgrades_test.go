@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestCertificatesOfSite(t *testing.T) {
 func FuzzSiteUpgrade(f *testing.F) {
 	f.Add([]byte{0xa0})
 	f.Add(granting(&wire.SiteUpgrade{Seq: 1e12, Workers: 2, Upgraded: 2, Versions: map[string]int{"v2": 2}}))
-	f.Add(granting(&wire.SiteUpgrade{Seq: 1e12, Workers: -1, Lost: 1 << 62, Refused: "\x00", Versions: map[string]int{"": -1}}))
+	f.Add(granting(&wire.SiteUpgrade{Seq: 1e12, Workers: -1, Lost: math.MaxInt, Refused: "\x00", Versions: map[string]int{"": -1}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := newHostileRoot(t, "a", "b")
 		r.step(StartUpgrade{Plan: view.UpgradePlan{Name: "v2", All: true}, Digest: agentImage})

@@ -129,7 +129,7 @@ func run(out *os.File) error {
 			have += fmt.Sprintf(" %s/%s %d", tier.name, a.Key.Name, a.Gen)
 		}
 		if tier.name == "root" {
-			if _, err := c.Apply(ctx, []byte(manifest("stay", "", 1)), api.ApplyOptions{}); err != nil {
+			if _, err := c.Apply(ctx, []byte(manifest("stay", 0, 1)), api.ApplyOptions{}); err != nil {
 				return err
 			}
 			start = append(start, func() {
@@ -145,7 +145,7 @@ func run(out *os.File) error {
 				go func() {
 					for i := w; ; i += writer {
 						name := fmt.Sprintf("%s%d", tier.name, i%names)
-						res, err := c.Apply(ctx, []byte(manifest(name, "cluster: nowhere", time.Now().UnixNano())), api.ApplyOptions{Register: true})
+						res, err := c.Apply(ctx, []byte(manifest(name, 1000, time.Now().UnixNano())), api.ApplyOptions{Register: true})
 						if err != nil {
 							acks <- fmt.Sprintf("@ failed %s: %v", name, err)
 							return
@@ -172,10 +172,10 @@ func run(out *os.File) error {
 	}
 }
 
-// manifest is an application of one service that stays. One that is placed nowhere costs the stores what another does, and the
-// guest's two emulated processors nothing.
-func manifest(name, where string, n int64) string {
-	return fmt.Sprintf(`{apiVersion: skerry/v1, kind: Application, metadata: {name: %s}, spec: {services: [{name: web, runtime: native, command: [/sbin/init], env: {N: "%d"}, placement: {%s}, terminationGrace: 0s}]}}`, name, n, where)
+// manifest is an application of one service that stays. One that asks for more processors than there are is placed nowhere: it costs the
+// stores what another does, and the guest's two emulated processors nothing.
+func manifest(name string, processors int, n int64) string {
+	return fmt.Sprintf(`{apiVersion: skerry/v1, kind: Application, metadata: {name: %s}, spec: {services: [{name: web, runtime: native, command: [/sbin/init], env: {N: "%d"}, resources: {cpu: %d}, terminationGrace: 0s}]}}`, name, n, processors)
 }
 
 // awaitRunning returns when the instance runs: there is a process, and the root knows of it. Who started the guest has patience only for so long.
