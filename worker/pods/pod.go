@@ -62,9 +62,6 @@ func refuse(assigned *spec.Assignment) error {
 		return no("signatures", "the node's kubelet pulls the image, and does not check who signed it")
 	case assigned.Egress != nil:
 		return no("egress", "a network policy would be Kubernetes' to enforce")
-	case service.Resources.ExclusiveCPUs > 0, service.Resources.HugePages != spec.HugePages{}, service.Resources.TPUs > 0,
-		service.Resources.BandwidthIn > 0, service.Resources.BandwidthOut > 0:
-		return no("resources", "of resources, cpu, memory, storage and gpus are given to pods")
 	case len(spec.ServicePortsOf(service)) > 0:
 		return no("servicePort", "the pod's network is Kubernetes'")
 	}
@@ -77,6 +74,10 @@ func refuse(assigned *spec.Assignment) error {
 		}
 	}
 	for _, it := range containersOf(service) {
+		if asked := &it.Resources; asked.ExclusiveCPUs > 0 || asked.HugePages != (spec.HugePages{}) || asked.TPUs > 0 ||
+			asked.BandwidthIn > 0 || asked.BandwidthOut > 0 {
+			return no("resources", "of resources, cpu, memory, storage and gpus are given to pods")
+		}
 		switch strings.TrimPrefix(strings.ToUpper(it.StopSignal), "SIG") {
 		case "", "TERM", "15":
 		default:
