@@ -292,3 +292,32 @@ func TestRefuseResourcesOfCrew(t *testing.T) {
 		}
 	}
 }
+
+// Kubernetes counts what Skerry has reserved, and not the bounds of containers that ask for nothing: it takes a limit without a request
+// for one.
+func TestPodAsksForWhatIsReserved(t *testing.T) {
+	for _, service := range []string{aCrew, `{"name":"web","image":"x","sidecars":[{"name":"log","image":"z"}],"init":[{"name":"one",
+"image":"y","resources":{"cpu":2,"memory":"64Mi","storage":"1Gi"}}],"resources":{"cpu":0.5,"memory":"32Mi","gpus":1}}`} {
+		assigned := assignment(t, service)
+		pod, err := (&Style{Namespace: "skerry", Site: "s"}).pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+		if err != nil {
+			t.Fatalf("the pod of %s: %v", service, err)
+		}
+		for _, list := range [][]PodContainer{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				for name := range list[i].Resources.Limits { // as its API server does
+					if _, asked := list[i].Resources.Requests[name]; !asked {
+						list[i].Resources.Requests[name] = list[i].Resources.Limits[name]
+					}
+				}
+				if limits := list[i].Resources.Limits; limits["memory"] == "" || limits["ephemeral-storage"] == "" {
+					t.Errorf("container %s has the limits %v, want those of its level", list[i].Name, limits)
+				}
+			}
+		}
+		got, want := needOf(pod).resources, assigned.Spec.Need()
+		if got.CPU != want.CPU || got.Memory != want.Memory || got.Storage != want.Storage || got.GPUs != want.GPUs {
+			t.Errorf("Kubernetes counts %+v for %s, want %+v, as was reserved", got, service, want)
+		}
+	}
+}
