@@ -113,3 +113,60 @@ func TestAsOneSideContainerEnds(t *testing.T) {
 		t.Errorf("an end while main is stopped was told %d times, want it to be no news", told)
 	}
 }
+
+// A crash loop of a side container ends with the attempt of main that it was in: the server says nothing of one that does not end.
+func TestAsOneCrashLoopEndsWithItsAttempt(t *testing.T) {
+	core, instance, now := asOne()
+	var fx wire.Effects
+	core.life.proceed(now, instance, &fx)
+	core.life.started(now, instance, Started{ID: "web-1", Name: spec.MainContainer, Attempt: 1, At: now}, &fx)
+	core.life.sideEnded(now, instance, SideEnded{ID: "web-1", Name: "log", Attempt: 1, Ends: 9, Exit: wire.Exit{Code: 3}}, &fx)
+	if seen := instance.observation(); seen.CrashLoop == "" {
+		t.Fatalf("the instance is %+v, want it in a crash loop", seen)
+	}
+	core.life.exited(now, instance, Exited{ID: "web-1", Name: spec.MainContainer, Attempt: 1, Exit: wire.Exit{Code: 1, At: now}}, &fx)
+	instance.retryAt = time.Time{}
+	core.life.proceed(now, instance, &fx)
+	core.life.started(now, instance, Started{ID: "web-1", Name: spec.MainContainer, Attempt: 2, At: now}, &fx)
+	if seen := instance.observation(); seen.CrashLoop != "" {
+		t.Errorf("in attempt 2, in which no side container has ended, there is the crash loop %q, want none", seen.CrashLoop)
+	}
+}
+
+// What is said of a container that is no side container of the service changes nothing.
+func TestAsOneEndOfNoSideContainer(t *testing.T) {
+	core, instance, now := asOne()
+	var fx wire.Effects
+	core.life.proceed(now, instance, &fx)
+	core.life.started(now, instance, Started{ID: "web-1", Name: spec.MainContainer, Attempt: 1, At: now}, &fx)
+	for _, name := range []string{spec.MainContainer, "check", "proxy"} {
+		core.life.sideEnded(now, instance, SideEnded{ID: "web-1", Name: name, Attempt: 1, Ends: 9, Exit: wire.Exit{Code: 3}}, &fx)
+		if seen := instance.observation(); seen.Restarts != 0 || seen.CrashLoop != "" || seen.Reason != "" {
+			t.Errorf("after ends of %s the instance is %+v, want no restart and no crash loop", name, seen)
+		}
+	}
+}
+
+// A count that falls, as when a kubelet has forgotten, counts anew from there; what runs then is no longer what ended.
+func TestAsOneCountFalls(t *testing.T) {
+	core, instance, now := asOne()
+	var fx wire.Effects
+	core.life.proceed(now, instance, &fx)
+	core.life.started(now, instance, Started{ID: "web-1", Name: spec.MainContainer, Attempt: 1, At: now}, &fx)
+	tell := func(ends int, since time.Time) {
+		core.life.sideEnded(now, instance, SideEnded{ID: "web-1", Name: "log", Attempt: 1, Ends: ends, Exit: wire.Exit{Code: 3}, Since: since}, &fx)
+	}
+	tell(3, time.Time{})
+	tell(1, now)
+	if seen := instance.observation(); seen.Restarts != 3 || seen.Reason != "" {
+		t.Errorf("after a count that fell the instance is %+v, want 3 restarts and no reason: it runs", seen)
+	}
+	tell(2, time.Time{})
+	if seen := instance.observation(); seen.Restarts != 4 || seen.Reason == "" {
+		t.Errorf("after the next end the instance is %+v, want 4 restarts and the reason", seen)
+	}
+	tell(0, now)
+	if seen := instance.observation(); seen.Restarts != 4 || seen.Reason != "" || seen.CrashLoop != "" {
+		t.Errorf("when all ends are forgotten the instance is %+v, want 4 restarts, no reason and no crash loop", seen)
+	}
+}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -46,18 +47,24 @@ func (life *lifecycle) sideExited(now time.Time, i *inst, k *container, name str
 // sideEnded takes up how often a side container has ended that the server starts again by itself.
 func (life *lifecycle) sideEnded(now time.Time, instance *inst, msg SideEnded, fx *wire.Effects) {
 	main := instance.main()
-	gone := main.stop || instance.Ending || instance.halted()
-	if gone || msg.Attempt != main.Attempt || instance.Ending || instance.halted() || instance.isInit(msg.Name) || spec.ContainerOf(&instance.A.Spec, msg.Name) == nil {
+	ours := slices.ContainsFunc(instance.A.Spec.Sidecars, func(s spec.SideContainer) bool { return s.Name == msg.Name })
+	if !ours || msg.Attempt != main.Attempt || main.stop || instance.Ending || instance.halted() {
 		return
 	}
 	side := instance.container(msg.Name)
 	if side.Attempt != msg.Attempt { // it began anew with main
 		*side = container{Attempt: msg.Attempt}
 	}
-	if msg.Ends < side.Ends || msg.Ends == side.Ends && msg.Since.Equal(side.Since) {
+	if msg.Ends == side.Ends && msg.Since.Equal(side.Since) {
 		return
 	}
 	defer life.ledger.save(instance, fx)
+	if msg.Ends < side.Ends { // the server has forgotten some, and counts on from there
+		side.Ends = msg.Ends
+		if msg.Ends == 0 {
+			side.Crashes = 0
+		}
+	}
 	side.Since = msg.Since
 	if more := msg.Ends - side.Ends; more > 0 {
 		if msg.Ran >= skerry.SteadyTime {
@@ -88,6 +95,9 @@ func looping(i *inst) map[string]time.Time {
 	for name, k := range i.Containers {
 		if k.Crashes < skerry.CrashLoops || i.Ending {
 			continue
+		}
+		if main := i.Containers[spec.MainContainer]; k.Ends > 0 && main != nil && k.Attempt != main.Attempt {
+			continue // it began anew with main, and has not ended since
 		}
 		switch {
 		case name != spec.MainContainer && (k.Running || k.Ends > 0):

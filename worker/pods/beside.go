@@ -51,23 +51,23 @@ const sidecarsRefused = "InitContainerRestartPolicyForbidden"
 
 // kept reports an API server that made a pod without what makes its sidecars such: they would be init containers that never end.
 func (w *Worker) kept(asked, made *Pod) error {
-	for i := range asked.Spec.InitContainers {
-		if asked.Spec.InitContainers[i].RestartPolicy == always &&
-			(i >= len(made.Spec.InitContainers) || made.Spec.InitContainers[i].RestartPolicy != always) {
+	there := sidecars(made) // maybe with those that somebody's admission webhook has put before ours
+	for _, name := range sidecars(asked) {
+		if !slices.Contains(there, name) {
 			return w.fleet.lacksSidecars("", "the API server ignores the restartPolicy of init containers (feature SidecarContainers)")
 		}
 	}
 	return nil
 }
 
-// statusOf finds the status of a container; nil: there is none.
+// statusOf finds the status of a container of ours; nil: there is none. All but main are init containers to Kubernetes.
 func statusOf(pod *Pod, name string) *ContainerStatus {
-	for _, list := range [][]ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
+	list := pod.Status.InitContainerStatuses
+	if name == mainContainer {
+		list = pod.Status.ContainerStatuses
+	}
+	if i := slices.IndexFunc(list, func(s ContainerStatus) bool { return s.Name == name }); i >= 0 {
+		return &list[i]
 	}
 	return nil
 }
@@ -139,7 +139,10 @@ func (t *teller) look(pod *Pod, now time.Time) {
 	}
 	for _, name := range sidecars(pod) {
 		m, ok := sideOf(pod, name, now)
-		if last := t.told[name]; !ok || m.Ends == last.Ends && m.Since.Equal(last.Since) {
+		last := t.told[name]
+		forgotten := last.Ends > 0 && m.Ends == 0 && !m.Since.IsZero() // it runs, and its kubelet knows of no end
+		// Each start but the first is one more end. Their times are no help: those that are nonsense are always now.
+		if !ok && !forgotten || m.Ends == last.Ends && m.Since.IsZero() == last.Since.IsZero() {
 			continue
 		}
 		t.told[name] = m

@@ -225,3 +225,99 @@ func TestNextAttemptWaitsForSidecars(t *testing.T) {
 		t.Fatal("the sidecar has ended, and still it is waited for")
 	}
 }
+
+// Containers that an admission webhook puts before ours do not make an API server one that has no sidecars.
+func TestSidecarsAreKeptBehindThoseOfOthers(t *testing.T) {
+	worker := alone(t, "http://127.0.0.1:1")
+	asked := &Pod{Spec: PodSpec{InitContainers: []PodContainer{{Name: "one"}, {Name: "log", RestartPolicy: always}}}}
+	made := &Pod{Spec: PodSpec{InitContainers: []PodContainer{{Name: "proxy", RestartPolicy: always}, {Name: "one"},
+		{Name: "log", RestartPolicy: always}}}}
+	if err := worker.kept(asked, made); err != nil {
+		t.Errorf("kept = %v where another's container comes first, want nil", err)
+	}
+	if why := worker.fleet.without[""]; why != "" {
+		t.Errorf("sidecars are no longer offered: %s; want them to be", why)
+	}
+	made.Spec.InitContainers = made.Spec.InitContainers[:2]
+	if err := worker.kept(asked, made); err == nil {
+		t.Error("kept = nil of a pod that lacks the sidecar, want an error")
+	}
+}
+
+// A status says something of the list that its container is in.
+func TestStatusOfTheRightList(t *testing.T) {
+	got := look(t, `{`+crewSpec+`,"status":{"phase":"Pending","initContainerStatuses":[
+{"name":"main","state":{"terminated":{"exitCode":0}}},{"name":"one","state":{"running":{}}}]}}`)
+	if got.Stage != Pending || got.Reason != "init container one runs" {
+		t.Errorf("Look = %+v, want pending: an init container called main is not the main one", got)
+	}
+	got = look(t, `{`+crewSpec+`,"status":{"phase":"Pending","containerStatuses":[{"name":"log","state":{"running":{}}}]}}`)
+	if got.Stage != Pending {
+		t.Errorf("Look = %+v, want pending", got)
+	}
+}
+
+// A start that its kubelet does not date, or dates in the future, is told once.
+func TestEndsWithoutTimesAreToldOnce(t *testing.T) {
+	for _, started := range []string{`{}`, `{"startedAt":"2099-01-01T00:00:00Z"}`} {
+		var pod Pod
+		text := `{` + crewSpec + `,"status":{"initContainerStatuses":[{"name":"log","restartCount":1,"state":{"running":` + started +
+			`},"lastState":{"terminated":{"exitCode":3}}}]}}`
+		if err := json.Unmarshal([]byte(text), &pod); err != nil {
+			t.Fatal(err)
+		}
+		worker := alone(t, "http://127.0.0.1:1")
+		told, now := worker.teller("web-1", 1), time.Now()
+		told.look(&pod, now)
+		first := told.told["log"]
+		told.look(&pod, now.Add(time.Second))
+		if first.Ends != 1 || !told.told["log"].Since.Equal(first.Since) {
+			t.Errorf("of a start %s it is told %+v, then %+v; want it told once", started, first, told.told["log"])
+		}
+		pod.Status.InitContainerStatuses[0].RestartCount, pod.Status.InitContainerStatuses[0].LastState = 0, ContainerState{}
+		if told.look(&pod, now); told.told["log"].Ends != 0 || told.told["log"].Since.IsZero() {
+			t.Errorf("when the kubelet has forgotten the end, %+v is told, want no end, and that it runs", told.told["log"])
+		}
+	}
+}
+
+// Of init containers and sidecars, too, no resource is left out in silence.
+func TestRefuseResourcesOfCrew(t *testing.T) {
+	for _, asked := range []string{`{"tpus":1}`, `{"bandwidthOut":1000}`, `{"bandwidthIn":1000}`, `{"exclusiveCPUs":1}`} {
+		for _, list := range []string{"init", "sidecars"} {
+			service := `{"name":"web","image":"x","` + list + `":[{"name":"side","image":"y","resources":` + asked + `}]}`
+			if err := refuse(assignment(t, service)); err == nil || !strings.Contains(err.Error(), "unsupported: resources") {
+				t.Errorf("refuse(%s) = %v, want it unsupported: resources", service, err)
+			}
+		}
+	}
+}
+
+// Kubernetes counts what Skerry has reserved, and not the bounds of containers that ask for nothing: it takes a limit without a request
+// for one.
+func TestPodAsksForWhatIsReserved(t *testing.T) {
+	for _, service := range []string{aCrew, `{"name":"web","image":"x","sidecars":[{"name":"log","image":"z"}],"init":[{"name":"one",
+"image":"y","resources":{"cpu":2,"memory":"64Mi","storage":"1Gi"}}],"resources":{"cpu":0.5,"memory":"32Mi","gpus":1}}`} {
+		assigned := assignment(t, service)
+		pod, err := (&Style{Namespace: "skerry", Site: "s"}).pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+		if err != nil {
+			t.Fatalf("the pod of %s: %v", service, err)
+		}
+		for _, list := range [][]PodContainer{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				for name := range list[i].Resources.Limits { // as its API server does
+					if _, asked := list[i].Resources.Requests[name]; !asked {
+						list[i].Resources.Requests[name] = list[i].Resources.Limits[name]
+					}
+				}
+				if limits := list[i].Resources.Limits; limits["memory"] == "" || limits["ephemeral-storage"] == "" {
+					t.Errorf("container %s has the limits %v, want those of its level", list[i].Name, limits)
+				}
+			}
+		}
+		got, want := needOf(pod).resources, assigned.Spec.Need()
+		if got.CPU != want.CPU || got.Memory != want.Memory || got.Storage != want.Storage || got.GPUs != want.GPUs {
+			t.Errorf("Kubernetes counts %+v for %s, want %+v, as was reserved", got, service, want)
+		}
+	}
+}

@@ -189,13 +189,17 @@ func (f *figures) usage(ctx context.Context, now time.Time) (out core.Usage, fre
 		f.failure = ""
 	}
 	out.Instances = map[skerry.InstanceID]wire.QoS{}
+	from := map[skerry.InstanceID]int{} // the attempt
 	for key, used := range list {
 		pod := of[key]
 		if pod == nil {
 			continue
 		}
 		q := wire.QoS{CPU: skerry.MilliCPU((used.nanoCPU + 500_000) / 1_000_000), Memory: skerry.Bytes(used.memory)}
-		out.Instances[skerry.InstanceID(pod.Metadata.Annotations[instanceNote])] = q
+		id, attempt := skerry.InstanceID(pod.Metadata.Annotations[instanceNote]), attemptOf(pod)
+		if _, is := out.Instances[id]; !is || attempt > from[id] { // the one before may still be ending
+			out.Instances[id], from[id] = q, attempt
+		}
 		out.Used.CPU, out.Used.Memory = plus(out.Used.CPU, q.CPU), plus(out.Used.Memory, q.Memory)
 	}
 	return out, true

@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -104,6 +105,29 @@ func TestFiguresElsewhere(t *testing.T) {
 	if got, _ := reader.usage(t.Context(), now); len(got.Instances) != 1 || kubelet.Load() != 2 {
 		t.Errorf("usage = %+v when there are figures again, with %d requests to the kubelet; want one instance, and 2", got.Instances,
 			kubelet.Load())
+	}
+}
+
+// A pod of the attempt before that still runs, as while it ends, is not taken for the instance, in which order ever they are told.
+func TestFiguresOfTheLastAttempt(t *testing.T) {
+	text := ""
+	reader, last := measured(t, func(to http.ResponseWriter, _ *http.Request) { fmt.Fprint(to, text) })
+	before := *reader.w.fleet.own["skerry/"+last.Pod]
+	before.Metadata.Name, before.Metadata.UID = "web-1-x-0", "u0"
+	before.Metadata.Annotations = maps.Clone(before.Metadata.Annotations)
+	before.Metadata.Annotations[attemptNote] = "0"
+	before.Metadata.DeletionTimestamp = Time{time.Now()}
+	reader.w.fleet.own["skerry/web-1-x-0"] = &before
+	one := func(uid string, n int) string {
+		return fmt.Sprintf(`{"podRef":{"namespace":"skerry","uid":%q},"containers":[{"cpu":{"usageNanoCores":%d000000},
+"memory":{"workingSetBytes":%d}}]}`, uid, n, n)
+	}
+	text = `{"pods":[` + one(last.UID, 5) + `,` + one("u0", 900) + `]}`
+	for range 20 {
+		got, _ := reader.usage(t.Context(), time.Now())
+		if used := got.Instances["web-1"]; used.CPU != 5 || got.Used.CPU != 905 {
+			t.Fatalf("usage = %+v of %+v, want 5 of the instance, and 905 of all pods", got.Instances, got.Used)
+		}
 	}
 }
 

@@ -78,11 +78,7 @@ func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*fo
 			pods = append(pods, pod)
 		}
 	}
-	attempt := func(pod *Pod) int {
-		n, _ := strconv.Atoi(pod.Metadata.Annotations[attemptNote])
-		return n
-	}
-	slices.SortFunc(pods, func(a, b *Pod) int { return attempt(b) - attempt(a) })
+	slices.SortFunc(pods, func(a, b *Pod) int { return cmp.Compare(attemptOf(b), attemptOf(a)) })
 	switch {
 	case len(pods) > 0 && previous && restarts(pods[0], out.name) > 0:
 		out.previous = true
@@ -97,6 +93,12 @@ func (w *Worker) find(r *http.Request, id skerry.InstanceID, previous bool) (*fo
 	}
 	out.pod = pods[0]
 	return out, nil
+}
+
+// attemptOf gives the attempt that a pod is; 0: it does not say.
+func attemptOf(pod *Pod) int {
+	attempt, _ := strconv.Atoi(pod.Metadata.Annotations[attemptNote])
+	return attempt
 }
 
 func restarts(pod *Pod, name string) int {

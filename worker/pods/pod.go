@@ -62,9 +62,6 @@ func refuse(assigned *spec.Assignment) error {
 		return no("signatures", "the node's kubelet pulls the image, and does not check who signed it")
 	case assigned.Egress != nil:
 		return no("egress", "a network policy would be Kubernetes' to enforce")
-	case service.Resources.ExclusiveCPUs > 0, service.Resources.HugePages != spec.HugePages{}, service.Resources.TPUs > 0,
-		service.Resources.BandwidthIn > 0, service.Resources.BandwidthOut > 0:
-		return no("resources", "of resources, cpu, memory, storage and gpus are given to pods")
 	case len(spec.ServicePortsOf(service)) > 0:
 		return no("servicePort", "the pod's network is Kubernetes'")
 	}
@@ -77,6 +74,10 @@ func refuse(assigned *spec.Assignment) error {
 		}
 	}
 	for _, it := range containersOf(service) {
+		if asked := &it.Resources; asked.ExclusiveCPUs > 0 || asked.HugePages != (spec.HugePages{}) || asked.TPUs > 0 ||
+			asked.BandwidthIn > 0 || asked.BandwidthOut > 0 {
+			return no("resources", "of resources, cpu, memory, storage and gpus are given to pods")
+		}
 		switch strings.TrimPrefix(strings.ToUpper(it.StopSignal), "SIG") {
 		case "", "TERM", "15":
 		default:
@@ -263,23 +264,20 @@ func (st *Style) image(wanted string, digests map[string]string) (string, error)
 	return text, nil
 }
 
-// resources are the guaranteed amounts, and the most that the container may use.
+// resources are the guaranteed amounts, which the site has reserved, and the most that the container may use. Where something has a bound
+// and nothing is asked for, that is said: Kubernetes would take the bound for a request.
 func resources(level spec.SecurityLevel, asked spec.Resources) podResources {
-	r := level.Enforced(asked, spec.RuntimeOCI)
+	bound := level.Enforced(asked, spec.RuntimeOCI)
 	out := podResources{map[string]text{}, map[string]text{}}
-	set := func(list map[string]text, name string, n int64, unit string) {
-		if n > 0 {
-			list[name] = text(strconv.FormatInt(n, 10) + unit)
+	set := func(name string, request, limit int64, unit string) {
+		if limit > 0 {
+			out.Requests[name], out.Limits[name] = text(strconv.FormatInt(request, 10)+unit), text(strconv.FormatInt(limit, 10)+unit)
 		}
 	}
-	set(out.Requests, "cpu", int64(r.CPU), "m")
-	set(out.Requests, "memory", int64(r.Memory), "")
-	set(out.Requests, "ephemeral-storage", int64(r.Storage), "")
-	set(out.Limits, "cpu", int64(r.MostCPU()), "m")
-	set(out.Limits, "memory", int64(r.MostMemory()), "")
-	set(out.Limits, "ephemeral-storage", int64(r.Storage), "")
-	set(out.Requests, gpuResource, int64(r.GPUs), "")
-	set(out.Limits, gpuResource, int64(r.GPUs), "")
+	set("cpu", int64(asked.CPU), int64(bound.MostCPU()), "m")
+	set("memory", int64(asked.Memory), int64(bound.MostMemory()), "")
+	set("ephemeral-storage", int64(asked.Storage), int64(bound.Storage), "")
+	set(gpuResource, int64(asked.GPUs), int64(asked.GPUs), "")
 	return out
 }
 
