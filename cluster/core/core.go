@@ -142,26 +142,13 @@ func (c *Core) Load(key string, value []byte) error {
 		if err = json.Unmarshal(value, &r); err == nil {
 			r.ports, r.untold = map[string]int{}, r.Facts != nil && len(r.Facts.Attachable) > 0
 			c.addWorker(r.worker, r.Record)
-			if _, known := c.keepCounts[r.Name]; known {
-				delete(c.sender.counted, r.Name)
-			} else if r.Keeps != (keeps{}) {
-				c.keepCounts[r.Name], c.sender.counted[r.Name] = r.Keeps, true
-			}
+			c.countsOfBefore(r.Name, r.Keeps)
 			if r.Drain != nil {
 				c.drainer.drains.Begin(r.Name, r.Drain)
 			}
 		}
 	case strings.HasPrefix(key, prefixKeeps):
-		var k keeps
-		if err = json.Unmarshal(value, &k); err == nil {
-			name := strings.TrimPrefix(key, prefixKeeps)
-			c.keepCounts[name] = k
-			if c.workers[name] == nil { // an older program removed it, or it comes next
-				c.sender.counted[name] = true
-			} else {
-				delete(c.sender.counted, name)
-			}
-		}
+		err = c.loadCounts(strings.TrimPrefix(key, prefixKeeps), value)
 	case strings.HasPrefix(key, volumes.SnapshotPrefix):
 		err = c.volumes.LoadSnapshot(value)
 	case strings.HasPrefix(key, volumes.Prefix):

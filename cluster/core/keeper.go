@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -55,6 +56,29 @@ func (s *sender) countAgain(w *worker, given spec.Given) {
 		k := s.keepCounts[w.Name]
 		k.Serial = max(k.Serial, given.Serial)
 		s.keepCounts[w.Name] = k
+	}
+}
+
+// loadCounts reads what is remembered of a worker. If an older program removed the worker, that goes with the next step.
+func (s *sender) loadCounts(worker string, value []byte) error {
+	var k keeps
+	if err := json.Unmarshal(value, &k); err != nil {
+		return err
+	}
+	s.keepCounts[worker] = k
+	delete(s.counted, worker)
+	if s.workers[worker] == nil {
+		s.counted[worker] = true // unless it is read later
+	}
+	return nil
+}
+
+// countsOfBefore takes up, as a worker is read, what its own record said of it before there was another.
+func (s *sender) countsOfBefore(worker string, k keeps) {
+	if _, known := s.keepCounts[worker]; known {
+		delete(s.counted, worker)
+	} else if k != (keeps{}) {
+		s.keepCounts[worker], s.counted[worker] = k, true
 	}
 }
 

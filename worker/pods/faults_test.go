@@ -72,7 +72,7 @@ func TestLargePods(t *testing.T) {
 		}
 		fmt.Fprintf(to, `{"metadata":{"resourceVersion":"1","continue":%q},"items":[`, next)
 		for i := from; i < until; i++ {
-			fmt.Fprintf(to, `{"metadata":{"name":"p%d","namespace":"other","annotations":{"a":%q}},`, i, note)
+			fmt.Fprintf(to, `{"metadata":{"name":"p%d","namespace":"other","annotations":{"a":"%s"}},`, i, note)
 			fmt.Fprint(to, `"spec":{"nodeName":"n1","containers":[{"resources":{"requests":{"cpu":"1m"}}}]}}`)
 			if i+1 < until {
 				fmt.Fprint(to, ",")

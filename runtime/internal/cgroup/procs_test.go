@@ -66,7 +66,8 @@ func TestProcs(t *testing.T) {
 	inner := tree.Group(g.path + "/inner")
 	deep := tree.Group(inner.path + "/deep")
 	for _, below := range []Group{inner, deep} {
-		for _, dir := range below.Dirs() { // as a program in the group makes them, without controllers: in version 2 it is no leaf any more with them
+		// As a program in the group makes them, without controllers: with them it is no leaf any more in version 2.
+		for _, dir := range below.Dirs() {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
