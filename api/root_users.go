@@ -84,8 +84,8 @@ func addGrants(handler *Handler) {
 	type grantIn struct {
 		Grant string `path:"grant" maxLength:"63"`
 	}
-	addBare(handler, operation{ID: "give-grant", Method: http.MethodPut, Path: "/v1/grants/{grant}", Scope: auth.ScopeUsersAdmin, Object: objSite,
-		Tag: "grants", At: wire.TierCluster, Summary: "Let the users of the root do something at this site.",
+	addBare(handler, operation{ID: "give-grant", Method: http.MethodPut, Path: "/v1/grants/{grant}", Scope: auth.ScopeUsersAdmin,
+		Object: objSite, Tag: "grants", At: wire.TierCluster, Summary: "Let the users of the root do something at this site.",
 		Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, who *auth.Principal, in *grantIn) (*none, error) {
 			callOf(ctx).object = in.Grant
