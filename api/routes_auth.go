@@ -106,8 +106,8 @@ func (h *Handler) addAuth() {
 			Refresh string `json:"refresh,omitempty" maxLength:"256"`
 		}
 	}
-	addBare(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone, Tag: "login",
-		Summary: "Exchange a refresh token for a new pair of tokens."},
+	addBare(h, operation{ID: "refresh", Method: http.MethodPost, Path: "/v1/auth/refresh", Scope: auth.ScopePublic, Object: objNone,
+		Tag: "login", Summary: "Exchange a refresh token for a new pair of tokens."},
 		func(ctx context.Context, _ *auth.Principal, in *refreshIn) (*tokensAnswer, error) {
 			refresh, cookie, err := h.refreshOf(in.Body.Refresh, in.Cookies)
 			if cookie && callOf(ctx).foreign {

@@ -95,7 +95,8 @@ func addSnapshots(handler *Handler) {
 		Replica  int    `path:"replica" minimum:"0"`
 		MaxPause string `query:"maxPause" minLength:"1" maxLength:"20" doc:"How long writers may be paused. Default: 20s."`
 	}
-	addBare(handler, operation{ID: "take-snapshot", Method: http.MethodPost, Path: "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
+	addBare(handler, operation{ID: "take-snapshot", Method: http.MethodPost,
+		Path:  "/v1/volumes/{namespace}/{app}/{service}/{replica}/snapshots",
 		Scope: auth.ScopeAppsWrite, Object: objNamespace, Tag: tag, At: wire.TierCluster, Audit: true,
 		Type: "application/json", Answer: spec.Snapshot{}, Late: true,
 		Summary: "Take a consistent snapshot of a replica's local volumes. The response is a Snapshot. If it takes long, white space is sent first, and an error is reported in the member error."},

@@ -50,8 +50,8 @@ func (h *Handler) addTOTP() {
 	type userIn struct {
 		User string `path:"user" maxLength:"63"`
 	}
-	addBare(h, operation{ID: "reset-totp", Method: http.MethodDelete, Path: "/v1/users/{user}/totp", Scope: auth.ScopeUsersAdmin, Object: objSite,
-		Tag: "users", Summary: "Disable the one-time codes of a user who has lost the device.", Status: http.StatusNoContent, Audit: true},
+	addBare(h, operation{ID: "reset-totp", Method: http.MethodDelete, Path: "/v1/users/{user}/totp", Scope: auth.ScopeUsersAdmin,
+		Object: objSite, Tag: "users", Summary: "Disable the one-time codes of a user who has lost the device.", Status: http.StatusNoContent, Audit: true},
 		func(ctx context.Context, _ *auth.Principal, in *userIn) (*none, error) {
 			return nil, h.opt.People.ResetTOTP(ctx, in.User)
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// PrefixSkipped begins the keys of a core's records that a program which does not know them leaves as they are, so that they keep nobody from
-// going back to it: what the core may find as it was before that program ran.
+// PrefixSkipped begins the keys of a core's records that a program which does not know them skips and leaves as they are. They
+// keep nobody from going back to such a program; a core may find them as they were before it ran.
 const PrefixSkipped = "meta/core/"
 
 // Lost names the fields of a value that a type of this program does not keep: what data holds, once read into into (a pointer) and written

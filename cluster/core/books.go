@@ -41,8 +41,8 @@ type books struct {
 	uplink     *uplink.Uplink
 	far        *network.Far // where links lead to from here, or from, at other sites
 	admission  *Admission
-	held       map[string]bool // workers that are held on their devices
-	keepCounts map[string]keeps
+	held       map[string]bool  // workers that are held on their devices
+	keepCounts map[string]keeps // by worker
 }
 
 // answered has it looked again what a worker confirmed, or whether it is gone.

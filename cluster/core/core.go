@@ -68,8 +68,8 @@ func New(opt Options) *Core {
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
 	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(),
-		held: map[string]bool{}, keepCounts: map[string]keeps{}, far: network.NewFar(), releases: moves.NewReleases(), farewells: moves.NewFarewells(), hearing: moves.NewHearing(),
-		neighbours: moves.NewNeighbours()}
+		held: map[string]bool{}, keepCounts: map[string]keeps{}, far: network.NewFar(), releases: moves.NewReleases(),
+		farewells: moves.NewFarewells(), hearing: moves.NewHearing(), neighbours: moves.NewNeighbours()}
 	core := &Core{opt: opt}
 	core.overlay = newOverlay(holds, &core.opt)
 	core.lifecycle = &lifecycle{sender: &sender{books: holds, secret: &core.overlayNet.Secret, life: opt.Incarnation,

@@ -59,7 +59,7 @@ func (s *sender) countAgain(w *worker, given spec.Given) {
 	}
 }
 
-// loadCounts reads what is remembered of a worker. If an older program removed the worker, that goes with the next step.
+// loadCounts reads the record of what a worker was given. If an older program removed the worker, the next step deletes the record.
 func (s *sender) loadCounts(worker string, value []byte) error {
 	var k keeps
 	if err := json.Unmarshal(value, &k); err != nil {
@@ -68,12 +68,12 @@ func (s *sender) loadCounts(worker string, value []byte) error {
 	s.keepCounts[worker] = k
 	delete(s.counted, worker)
 	if s.workers[worker] == nil {
-		s.counted[worker] = true // unless it is read later
+		s.counted[worker] = true // until the worker's own record is read
 	}
 	return nil
 }
 
-// countsOfBefore takes up, as a worker is read, what its own record said of it before there was another.
+// countsOfBefore takes up what the worker's own record says, where there is no record of what it was given yet.
 func (s *sender) countsOfBefore(worker string, k keeps) {
 	if _, known := s.keepCounts[worker]; known {
 		delete(s.counted, worker)

@@ -107,20 +107,28 @@ func emptyReplica() *reconcile.Replica {
 	return reconcile.NewReplica("desired", "r/", reconcile.Options{})
 }
 
+// givenAndDeleted is a site that gave its worker something, deleted it, and gave it something else, so that the tombstones have gone which
+// would have the worker remove it again; and what the worker held of it.
+func givenAndDeleted(t *testing.T) (site *keptSite, stolen map[string][]byte) {
+	t.Helper()
+	site = newKeptSite(t, "a1", nil)
+	held := emptyReplica()
+	site.connect(held)
+	stolen = site.keep("shop", held)
+	site.remove("shop")
+	site.connect(held)
+	if len(site.Volumes())+len(site.Snapshots())+held.Len() != 0 {
+		t.Fatalf("it was deleted, and there are %+v, %+v, %d items at the worker", site.Volumes(), site.Snapshots(), held.Len())
+	}
+	site.keep("other", held)
+	return site, stolen
+}
+
 // TestDeletedDoesNotComeBack: a worker that holds on to what it was told to remove, or is restored from an older disk, has the site's own
 // seal for it. It is not taken up again, whether the site gave it in this life of its store, in one before, or before there were lives in
 // seals.
 func TestDeletedDoesNotComeBack(t *testing.T) {
-	first := newKeptSite(t, "a1", nil)
-	held := emptyReplica()
-	first.connect(held)
-	stolen := first.keep("shop", held)
-	first.remove("shop")
-	first.connect(held)
-	if len(first.Volumes())+len(first.Snapshots())+held.Len() != 0 {
-		t.Fatalf("it was deleted, and there are %+v, %+v, %d items at the worker", first.Volumes(), first.Snapshots(), held.Len())
-	}
-	first.keep("other", held) // with which the tombstones go, which would have the worker remove it again
+	first, stolen := givenAndDeleted(t)
 	replayed := holding(t, first.now, stolen)
 	first.expect("in the same life", first.connect(replayed), 1, 1)
 	first.expect("told again", first.connect(replayed), 1, 0)
@@ -144,16 +152,10 @@ func TestDeletedDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// TestOlderProgramsDoNotLoseWhatWasGiven: a site whose store was given back to an older program, which leaves records alone that it does not
-// know, and refuses fields that it would lose, remembers what it gave.
+// TestOlderProgramsDoNotLoseWhatWasGiven: a site remembers what it gave though an older program had its store meanwhile, which
+// leaves records alone that it does not know. A field that it does not know would have it refuse the store.
 func TestOlderProgramsDoNotLoseWhatWasGiven(t *testing.T) {
-	first := newKeptSite(t, "a1", nil)
-	held := emptyReplica()
-	first.connect(held)
-	stolen := first.keep("shop", held)
-	first.remove("shop")
-	first.connect(held)
-	first.keep("other", held)
+	first, stolen := givenAndDeleted(t)
 	var fields map[string]any
 	if err := json.Unmarshal(first.store[prefixWorker+"w"], &fields); err != nil {
 		t.Fatal(err)

@@ -87,9 +87,9 @@ type worker struct {
 // external reports whether a worker's agent is not Skerry's own: it does what it says that it does, and nothing else.
 func (w *worker) external() bool { return w.Carrier != "" || w.Facts != nil && w.Facts.External != "" }
 
-// keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to what it was told
-// to remove, or have it again from an older disk, with the site's own seal. It has a record of its own, which older programs leave alone: in
-// the worker's they would lose it, so that none could be gone back to once a volume was given.
+// keeps is what a site remembers of all that it ever gave a worker to keep: volumes and snapshots. A worker may hold on to
+// what it was told to remove, or have it again from an older disk, with the site's own seal. It has a record of its own,
+// which older programs leave alone. In the worker's record they would lose it, and therefore refuse the store.
 type keeps struct {
 	// Serial counts what the worker was given.
 	Serial uint64 `json:"serial,omitempty"`
@@ -112,7 +112,7 @@ func (k keeps) gaveUp(life skerry.Incarnation, given spec.Given) bool {
 type workerRecord struct {
 	*worker
 	trust.Record
-	// Keeps is read from stores of before it had a record of its own.
+	// Keeps is only read, from stores of the days in which it had no record of its own.
 	Keeps keeps `json:"keeps,omitzero"`
 }
 

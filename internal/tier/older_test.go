@@ -10,6 +10,7 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
+	"skerry.dev/skerry/wire"
 )
 
 // kept is a record as this program knows it, later as one to come does.
@@ -84,5 +85,33 @@ func TestCheckWriter(t *testing.T) {
 				t.Errorf("writes %v", writes)
 			}
 		})
+	}
+}
+
+// TestSkippedRecords: a core gets those of its records below wire.PrefixSkipped that it knows. Others stay as they are, and keep no program
+// from opening the store.
+func TestSkippedRecords(t *testing.T) {
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	known, unknown := wire.PrefixSkipped+"ours/a", wire.PrefixSkipped+"theirs/a"
+	for _, op := range []store.Op{{Key: known, Value: []byte("1")}, {Key: unknown, Value: []byte("2")}, {Key: KeyWriter, Value: []byte(`"v3"`)}} {
+		if _, err := st.Commit(t.Context(), []store.Op{op}); err != nil {
+			t.Fatalf("write %s: %v", op.Key, err)
+		}
+	}
+	var loaded []string
+	_, err = LoadCore(t.Context(), st, Program{Version: "v2", Records: map[string]func() any{wire.PrefixSkipped + "ours/": nil}},
+		journal.New(journal.Limits{}), func(key string, _ []byte) error {
+			loaded = append(loaded, key)
+			return nil
+		})
+	if err != nil || !slices.Equal(loaded, []string{known}) {
+		t.Errorf("the core gets %v, %v; want %s alone, and no error", loaded, err, known)
+	}
+	if r, err := st.Get(t.Context(), unknown); err != nil || string(r.Value) != "2" {
+		t.Errorf("the record that is not known: %q, %v; want it as it was", r.Value, err)
 	}
 }

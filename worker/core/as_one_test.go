@@ -154,7 +154,8 @@ func TestAsOneCountFalls(t *testing.T) {
 	core.life.proceed(now, instance, &fx)
 	core.life.started(now, instance, Started{ID: "web-1", Name: spec.MainContainer, Attempt: 1, At: now}, &fx)
 	tell := func(ends int, since time.Time) {
-		core.life.sideEnded(now, instance, SideEnded{ID: "web-1", Name: "log", Attempt: 1, Ends: ends, Exit: wire.Exit{Code: 3}, Since: since}, &fx)
+		msg := SideEnded{ID: "web-1", Name: "log", Attempt: 1, Ends: ends, Exit: wire.Exit{Code: 3}, Since: since}
+		core.life.sideEnded(now, instance, msg, &fx)
 	}
 	tell(3, time.Time{})
 	tell(1, now)

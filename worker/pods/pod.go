@@ -207,12 +207,10 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case at < len(service.Init):
-			made.Spec.InitContainers = append(made.Spec.InitContainers, container)
-			continue
-		case it.Name != mainContainer:
-			container.RestartPolicy = always
+		if it.Name != mainContainer {
+			if at >= len(service.Init) {
+				container.RestartPolicy = always
+			}
 			made.Spec.InitContainers = append(made.Spec.InitContainers, container)
 			continue
 		}

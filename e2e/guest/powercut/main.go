@@ -175,7 +175,8 @@ func run(out *os.File) error {
 // manifest is an application of one service that stays. One that asks for more processors than there are is placed nowhere: it costs the
 // stores what another does, and the guest's two emulated processors nothing.
 func manifest(name string, processors int, n int64) string {
-	return fmt.Sprintf(`{apiVersion: skerry/v1, kind: Application, metadata: {name: %s}, spec: {services: [{name: web, runtime: native, command: [/sbin/init], env: {N: "%d"}, resources: {cpu: %d}, terminationGrace: 0s}]}}`, name, n, processors)
+	return fmt.Sprintf(`{apiVersion: skerry/v1, kind: Application, metadata: {name: %s}, spec: {services: [{name: web, runtime: native,
+  command: [/sbin/init], env: {N: "%d"}, resources: {cpu: %d}, terminationGrace: 0s}]}}`, name, n, processors)
 }
 
 // awaitRunning returns when the instance runs: there is a process, and the root knows of it. Who started the guest has patience only for so long.
