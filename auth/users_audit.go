@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,6 +155,19 @@ func (a *auditLog) leave(entry *auditEntry) bool {
 // auditTime bounds how long a batch is written. It does not end with the request that writes it, because records of others are in it.
 const auditTime = 10 * time.Second
 
+// auditPause bounds how long a leader waits that has found its number taken.
+const auditPause = 100 * time.Millisecond
+
+// pause waits, and reports whether there is time left.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
 // keepAudit writes records. It is called by who has the turn.
 func (p *People) keepAudit(ctx context.Context, batch []*auditEntry) {
 	if len(batch) == 0 {
@@ -162,14 +176,13 @@ func (p *People) keepAudit(ctx context.Context, batch []*auditEntry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTime)
 	defer cancel()
 	err := p.commitAudit(ctx, batch)
-	for range 8 {
-		if !errors.Is(err, store.ErrConflict) {
+	// While leaders change there are two for a moment, and the other one has written that number. It may be the faster one many times.
+	for longest := time.Millisecond; errors.Is(err, store.ErrConflict) && pause(ctx, rand.N(longest)); longest = min(2*longest, auditPause) {
+		if again := p.audit.reload(ctx, p); again != nil {
+			err = errors.Join(err, again)
 			break
 		}
-		// While leaders change there are two for a moment, and the other one has written that number.
-		if err = p.audit.reload(ctx, p); err == nil {
-			err = p.commitAudit(ctx, batch)
-		}
+		err = p.commitAudit(ctx, batch)
 	}
 	for _, entry := range batch {
 		entry.err = err

@@ -333,6 +333,41 @@ func (s *losing) Commit(ctx context.Context, ops []store.Op) (int64, error) {
 	return n, err
 }
 
+// overtaken is a store that another leader writes to just before each of the next commits.
+type overtaken struct {
+	store.Store
+	times int
+	other func()
+}
+
+func (s *overtaken) Commit(ctx context.Context, ops []store.Op) (int64, error) {
+	if s.times > 0 {
+		s.times--
+		s.other()
+	}
+	return s.Store.Commit(ctx, ops)
+}
+
+// TestAuditOvertaken: a leader that finds its number taken again and again tries on, and its record is kept.
+func TestAuditOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, st := chained(t)
+		slow := &overtaken{Store: st, times: 30, other: func() {
+			other.Audit(t.Context(), AuditRecord{User: "bob", Operation: "login", Result: "ok"})
+		}}
+		auditor(t, slow, AuditLimits{}).Audit(t.Context(), AuditRecord{User: "eve", Operation: "login", Result: "ok"})
+		if r := verified(t, other, ""); len(r.Faults) > 0 || r.Records != 36 {
+			t.Errorf("want 36 records and no faults, got %+v", r)
+		}
+		slow.times = 1 << 30
+		began := time.Now()
+		auditor(t, slow, AuditLimits{}).Audit(t.Context(), AuditRecord{User: "eve", Operation: "logout", Result: "ok"})
+		if took := time.Since(began); took < auditTime || took > auditTime+time.Second {
+			t.Errorf("it tried for %s, want %s", took, auditTime)
+		}
+	})
+}
+
 func FuzzAuditMark(f *testing.F) {
 	f.Add("7:" + strings.Repeat("0a", 32))
 	f.Add("0:" + strings.Repeat("0a", 32))
