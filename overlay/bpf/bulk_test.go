@@ -15,11 +15,12 @@ import (
 
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/overlay/internal/kerneltest"
+	"skerry.dev/skerry/overlay/internal/planetest"
 )
 
 // sumErrors are the packets that an instance's stack found damaged.
-func (i *inst) sumErrors() (n int) {
-	must(i.h.w.t, kernel.In(i.ns, func() error {
+func sumErrors(i *planetest.Inst) (n int) {
+	planetest.Must(i.Host.T, kernel.In(i.NS, func() error {
 		for _, f := range []string{"/proc/thread-self/net/snmp", "/proc/thread-self/net/snmp6"} {
 			b, err := os.ReadFile(f)
 			if err != nil {
@@ -56,27 +57,27 @@ func TestBulk(t *testing.T) {
 				w := newWorld(t, how)
 				for _, h := range w.hosts {
 					gro := map[string]string{"on": "off", "off": "on"}[offload]
-					kerneltest.Run(t, h.ns, fmt.Sprintf("ethtool -K wire tso %[1]s gso %[1]s tx-udp_tnl-segmentation %[1]s tx-udp-segmentation %[1]s gro %[2]s", offload, gro))
+					kerneltest.Run(t, h.NS, fmt.Sprintf("ethtool -K wire tso %[1]s gso %[1]s tx-udp_tnl-segmentation %[1]s tx-udp-segmentation %[1]s gro %[2]s", offload, gro))
 				}
-				h, client := w.hosts[0], w.inst("a1")
+				h, client := w.hosts[0], w.Inst("a1")
 				for last, to := range []string{"b1", "a2"} {
-					w.inst(to).serve(80)
-					h.service(7, byte(last), w.inst(to))
+					w.Inst(to).Serve(80)
+					h.Service(7, byte(last), w.Inst(to))
 					for _, six := range []bool{false, true} {
-						c, err := client.dial("tcp", svc(byte(last), six), 80)
-						must(t, err)
-						_, err = askOn(c)
-						must(t, err)
-						if err := echo(c, strings.Repeat("0123456789abcdef", 1<<15)); err != nil {
+						c, err := client.Dial("tcp", planetest.Svc(byte(last), six), 80)
+						planetest.Must(t, err)
+						_, err = planetest.AskOn(c)
+						planetest.Must(t, err)
+						if err := planetest.Echo(c, strings.Repeat("0123456789abcdef", 1<<15)); err != nil {
 							t.Errorf("%s, IPv6 %v: %.100s", to, six, err)
 						}
 						c.Close()
-						w.segments(t, client, w.inst(to), byte(last), six)
+						w.segments(t, client, w.Inst(to), byte(last), six)
 					}
 				}
-				for _, i := range []*inst{client, w.inst("b1"), w.inst("a2")} {
-					if n := i.sumErrors(); n != 0 {
-						t.Errorf("%s found %d kinds of damaged packets", i.name, n)
+				for _, i := range []*planetest.Inst{client, w.Inst("b1"), w.Inst("a2")} {
+					if n := sumErrors(i); n != 0 {
+						t.Errorf("%s found %d kinds of damaged packets", i.Name, n)
 					}
 				}
 			})
@@ -85,27 +86,27 @@ func TestBulk(t *testing.T) {
 }
 
 // segments sends datagrams that the kernel cuts from one large buffer.
-func (w *world) segments(t *testing.T, client, to *inst, last byte, six bool) {
+func (w *world) segments(t *testing.T, client, to *planetest.Inst, last byte, six bool) {
 	t.Helper()
-	server := to.listen(90)
+	server := to.Listen(90)
 	defer server.Close()
-	c, err := client.dial("udp", svc(last, six), 90)
-	must(t, err)
+	c, err := client.Dial("udp", planetest.Svc(last, six), 90)
+	planetest.Must(t, err)
 	defer c.Close()
 	raw, err := c.(*net.UDPConn).SyscallConn()
-	must(t, err)
+	planetest.Must(t, err)
 	var e error
-	must(t, raw.Control(func(fd uintptr) { e = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) }))
-	must(t, e)
+	planetest.Must(t, raw.Control(func(fd uintptr) { e = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) }))
+	planetest.Must(t, e)
 	msg := make([]byte, 10000)
 	for i := range 10 {
 		copy(msg[i*1000:], bytes.Repeat([]byte{byte('a' + i)}, 1000))
 	}
 	_, err = c.Write(msg)
-	must(t, err)
+	planetest.Must(t, err)
 	for i := range 10 {
-		if got, _ := hears(server, 10*time.Second); got != string(msg[i*1000:i*1000+1000]) {
-			t.Fatalf("%s, IPv6 %v: datagram %d has %d bytes", to.name, six, i, len(got))
+		if got, _ := planetest.Hears(server, 10*time.Second); got != string(msg[i*1000:i*1000+1000]) {
+			t.Fatalf("%s, IPv6 %v: datagram %d has %d bytes", to.Name, six, i, len(got))
 		}
 	}
 }

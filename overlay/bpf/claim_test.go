@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/overlay/internal/kernel"
+	"skerry.dev/skerry/overlay/internal/planetest"
 )
 
 // Two workers of one name in one network would take each other's tables: the second is refused while the first lives.
@@ -20,8 +21,8 @@ func TestOneOfAName(t *testing.T) {
 	if _, err := New(h.opts); skerry.AsError(err).Code != skerry.CodeConflict || !strings.Contains(err.Error(), "another worker "+h.opts.Worker) {
 		t.Errorf("a second one: %v", err)
 	}
-	must(t, h.dev.Close())
-	h.open()
+	planetest.Must(t, h.dev.Close())
+	h.Open()
 }
 
 // A program of another user cannot keep a worker from starting by holding its name, whether it listens there or not.
@@ -29,11 +30,11 @@ func TestNameHeldByAnotherUser(t *testing.T) {
 	t.Parallel()
 	for _, listens := range []bool{false, true} {
 		h := newWorld(t, tunnel).hosts[0]
-		must(t, h.dev.Close())
+		planetest.Must(t, h.dev.Close())
 		ns, err := os.Open(h.opts.NetNS)
-		must(t, err)
+		planetest.Must(t, err)
 		defer ns.Close()
-		must(t, kernel.In(ns, func() error {
+		planetest.Must(t, kernel.In(ns, func() error {
 			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
 				return err
@@ -49,6 +50,6 @@ func TestNameHeldByAnotherUser(t *testing.T) {
 			}
 			return err
 		}))
-		h.open()
+		h.Open()
 	}
 }

@@ -9,70 +9,20 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
-)
 
-// A service address leads to instances here and on the other host, of both families, by all protocols, and the client
-// sees nothing but the service address.
-func TestServiceAddress(t *testing.T) {
-	t.Parallel()
-	for how, name := range map[way]string{plain4: "plain4", plain6: "plain6"} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, how)
-			client := w.inst("a1")
-			w.inst("b1").serve(80)
-			w.inst("a2").serve(80)
-			w.hosts[0].service(7, 1, w.inst("b1"))
-			w.hosts[0].service(7, 2, w.inst("a2"))
-			for last, want := range map[byte]string{1: "b1", 2: "a2"} {
-				for _, six := range []bool{false, true} {
-					for _, network := range []string{"tcp", "udp"} {
-						for range 3 {
-							if got, err := client.ask(network, svc(last, six), 80); err != nil || got != want {
-								t.Errorf("%s %s: %q, %v, want %s", network, svc(last, six), got, err, want)
-							}
-						}
-					}
-					for _, size := range []int{8, 1000} {
-						if err := client.ping(svc(last, six), size); err != nil {
-							t.Errorf("%s: %v", want, err)
-						}
-					}
-				}
-			}
-			// Without a service address in between.
-			for _, six := range []bool{false, true} {
-				for _, to := range []string{"b1", "a2"} {
-					if got, err := client.ask("tcp", w.inst(to).addr(six), 80); err != nil || got != to {
-						t.Errorf("%s: %q, %v", to, got, err)
-					}
-				}
-				if err := client.ping(w.hosts[0].gateway(six), 8); err != nil {
-					t.Errorf("gateway: %v", err)
-				}
-			}
-			if w.hosts[0].count("local") == 0 || w.hosts[0].count("to-plain") == 0 || w.hosts[1].count("from-plain") == 0 || w.hosts[0].count("new-flow") == 0 {
-				t.Error("packets took another way than that of the programs")
-			}
-			if t.Failed() {
-				for _, h := range w.hosts {
-					s, _ := h.dev.Stats()
-					t.Logf("host %d: %+v", h.n, s)
-				}
-			}
-		})
-	}
-}
+	"skerry.dev/skerry/overlay/internal/planetest"
+)
 
 // What is committed was built from the sources that are committed.
 func TestObjectIsBuilt(t *testing.T) {
 	h := sha256.New()
 	for _, f := range []string{"c/maps.h", "c/packet.h", "c/flow.h", "c/neighbour.h", "c/link.h", "c/plain.h", "c/way.h", "c/overlay.c"} {
 		b, err := os.ReadFile(f)
-		must(t, err)
+		planetest.Must(t, err)
 		h.Write(b)
 	}
 	want, err := os.ReadFile("c/built.sha256")
-	must(t, err)
+	planetest.Must(t, err)
 	if got := hex.EncodeToString(h.Sum(nil)); got != strings.TrimSpace(string(want)) {
 		t.Errorf("the sources in c/ have changed; run go generate ./overlay/bpf, with clang-19, llvm-strip and libbpf-dev")
 	}
@@ -80,7 +30,7 @@ func TestObjectIsBuilt(t *testing.T) {
 
 func TestLayout(t *testing.T) {
 	spec, err := loadProg()
-	must(t, err)
+	planetest.Must(t, err)
 	for name, size := range map[string][2]uintptr{
 		"config":    {4, unsafe.Sizeof(configValue{})},
 		"services":  {unsafe.Sizeof(serviceKey{}), unsafe.Sizeof(serviceValue{})},

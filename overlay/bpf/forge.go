@@ -7,47 +7,13 @@ import (
 	"net/netip"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/forge"
 )
 
-// checksum is that of the Internet, over parts that each but the last have an even length.
-func checksum(parts ...[]byte) uint16 {
-	var sum uint64
-	for _, b := range parts {
-		for ; len(b) >= 2; b = b[2:] {
-			sum += uint64(binary.BigEndian.Uint16(b))
-		}
-		if len(b) == 1 {
-			sum += uint64(b[0]) << 8
-		}
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
-}
-
-// packet builds a frame for an instance: headers, and the sum at its offset in the payload.
-func packet(src, dst netip.Addr, proto byte, payload []byte, sum int) []byte {
-	pseudo := binary.BigEndian.AppendUint32(append(src.AsSlice(), dst.AsSlice()...), uint32(len(payload)))
-	pseudo = append(pseudo, 0, 0, 0, proto)
-	if proto == 1 {
-		pseudo = nil // ICMP for IPv4 has none
-	}
-	binary.BigEndian.PutUint16(payload[sum:], checksum(pseudo, payload))
-	f := []byte{2, byte(overlay.FrameToInst), 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}
-	if dst.Is4() {
-		f = append(f, 8, 0)
-		h := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, proto, 0, 0}
-		binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
-		h = append(append(h, src.AsSlice()...), dst.AsSlice()...)
-		binary.BigEndian.PutUint16(h[10:], checksum(h))
-		return append(append(f, h...), payload...)
-	}
-	f = append(f, 0x86, 0xdd)
-	h := []byte{0x60, 0, 0, 0, 0, 0, proto, 64}
-	binary.BigEndian.PutUint16(h[4:], uint16(len(payload)))
-	h = append(append(h, src.AsSlice()...), dst.AsSlice()...)
-	return append(append(f, h...), payload...)
+// answer puts a packet into a frame for an instance.
+func answer(p []byte) []byte {
+	f := append([]byte{2, byte(overlay.FrameToInst), 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, forge.EtherType(p)...)
+	return append(f, p...)
 }
 
 // forgeReset makes the reset by which a client learns that its connection is over. ack is the last that it has sent:
@@ -58,7 +24,7 @@ func forgeReset(client, service netip.Addr, cport, port uint16, ack uint32) []by
 	binary.BigEndian.PutUint16(t[2:], cport)
 	binary.BigEndian.PutUint32(t[4:], ack)
 	t[12], t[13] = 5<<4, 4
-	return packet(service, client, 6, t, 16)
+	return answer(forge.IP(service, client, 6, t, 16))
 }
 
 // answerReset makes the reset that answers a packet of a client.
@@ -102,13 +68,13 @@ func forgeTooBig(b []byte, mtu int) []byte {
 			return nil
 		}
 		icmp := []byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}
-		return packet(f.dst, f.src, 1, append(icmp, p[:min(len(p), headerLen(p)+128)]...), 2)
+		return answer(forge.IP(f.dst, f.src, 1, append(icmp, p[:min(len(p), headerLen(p)+128)]...), 2))
 	}
 	if p[6] == 58 && (len(p) < 41 || p[40] < 128) {
 		return nil
 	}
 	icmp := []byte{2, 0, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}
-	return packet(f.dst, f.src, 58, append(icmp, p[:min(len(p), 1280-48)]...), 2)
+	return answer(forge.IP(f.dst, f.src, 58, append(icmp, p[:min(len(p), 1280-48)]...), 2))
 }
 
 // cut makes fragments of a packet that allows it, as the way's first router would; nil if it does not. They go on as if
@@ -139,7 +105,7 @@ func cut(buf []byte, mtu int) [][]byte {
 		}
 		binary.BigEndian.PutUint16(h[6:], where)
 		h[10], h[11] = 0, 0
-		binary.BigEndian.PutUint16(h[10:], checksum(h))
+		binary.BigEndian.PutUint16(h[10:], forge.Checksum(h))
 		out = append(out, g)
 	}
 	return out

@@ -9,16 +9,18 @@ import (
 	"testing"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/forge"
+	"skerry.dev/skerry/overlay/internal/planetest"
 )
 
 func miss(p []byte) []byte {
-	return ether([]byte{2, byte(overlay.FrameMiss), 0, 0, 0, 0}, []byte{2, 0, 0, 0, 0, 7}, p)
+	return planetest.Ether([]byte{2, byte(overlay.FrameMiss), 0, 0, 0, 0}, []byte{2, 0, 0, 0, 0, 7}, p)
 }
 
 func TestFragmentsAddUp(t *testing.T) {
 	src, dst := netip.MustParseAddr("10.40.1.2"), netip.MustParseAddr("10.30.0.1")
 	data := bytes.Repeat([]byte("0123456789"), 400)
-	p := udp(src, dst, 1, 2, data)
+	p := planetest.UDP(src, dst, 1, 2, data)
 	if cut(miss(p), 1404) != nil {
 		t.Error("a packet that must not be cut was cut")
 	}
@@ -30,7 +32,7 @@ func TestFragmentsAddUp(t *testing.T) {
 	for i, f := range cut(miss(p), 1404) {
 		ip := f[etherLen:]
 		frag := binary.BigEndian.Uint16(ip[6:])
-		if len(ip) > 1404 || len(ip) != int(binary.BigEndian.Uint16(ip[2:])) || checksum(ip[:20]) != 0 || f[1] != byte(overlay.FrameAgain) {
+		if len(ip) > 1404 || len(ip) != int(binary.BigEndian.Uint16(ip[2:])) || forge.Checksum(ip[:20]) != 0 || f[1] != byte(overlay.FrameAgain) {
 			t.Errorf("fragment %d: %x", i, ip[:20])
 		}
 		if int(frag&0x1fff)*8 != len(got) || frag&0x2000 == 0 != (len(got)+len(ip)-20 == len(p)-20) {
@@ -45,23 +47,23 @@ func TestFragmentsAddUp(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	for _, six := range []bool{false, true} {
-		src, dst := netip.MustParseAddr("10.40.1.2"), svc(1, six)
+		src, dst := netip.MustParseAddr("10.40.1.2"), planetest.Svc(1, six)
 		head := 20
 		if six {
 			src, head = netip.MustParseAddr("fd00:40:1::2"), 40
 		}
-		f, ok := parseFrame(answerReset(miss(tcpSegment(src, dst, 1000, 80, 16, 12345))))
+		f, ok := parseFrame(answerReset(miss(planetest.TCP(src, dst, 1000, 80, 16, 12345))))
 		if !ok || f.kind != overlay.FrameToInst || f.src != dst || f.dst != src {
 			t.Errorf("%+v, %v", f, ok)
 		}
-		seg := answerReset(miss(tcpSegment(src, dst, 1000, 80, 16, 12345)))[etherLen+head:]
+		seg := answerReset(miss(planetest.TCP(src, dst, 1000, 80, 16, 12345)))[etherLen+head:]
 		if binary.BigEndian.Uint16(seg) != 80 || binary.BigEndian.Uint16(seg[2:]) != 1000 || binary.BigEndian.Uint32(seg[4:]) != 12345 || seg[13] != 4 {
 			t.Errorf("%x", seg)
 		}
-		if answerReset(miss(tcpSegment(src, dst, 1000, 80, 4, 0))) != nil || answerReset(miss(udp(src, dst, 1, 2, nil))) != nil {
+		if answerReset(miss(planetest.TCP(src, dst, 1000, 80, 4, 0))) != nil || answerReset(miss(planetest.UDP(src, dst, 1, 2, nil))) != nil {
 			t.Error("a reset, or what is no TCP, was answered")
 		}
-		big := forgeTooBig(miss(udp(src, dst, 1, 2, make([]byte, 1500))), 1404)
+		big := forgeTooBig(miss(planetest.UDP(src, dst, 1, 2, make([]byte, 1500))), 1404)
 		f, ok = parseFrame(big)
 		if !ok || f.src != dst || f.dst != src || binary.BigEndian.Uint16(big[etherLen+head+6:]) != 1404 {
 			t.Errorf("%+v, %x", f, big[:60])
@@ -75,7 +77,7 @@ func TestAnswers(t *testing.T) {
 // Frames of the agent's tap come from instances: nothing in them may do harm, and what is made of them is well-formed.
 func FuzzFrame(f *testing.F) {
 	a4, a6 := netip.MustParseAddr("10.40.1.2"), netip.MustParseAddr("fd00:40:1::2")
-	for _, p := range [][]byte{udp(a4, svc(1, false), 1, 2, make([]byte, 100)), udp(a6, svc(1, true), 1, 2, []byte("x")), tcpSegment(a4, svc(1, false), 1, 2, 16, 9), tcpSegment(a6, svc(1, true), 1, 2, 16, 9)} {
+	for _, p := range [][]byte{planetest.UDP(a4, planetest.Svc(1, false), 1, 2, make([]byte, 100)), planetest.UDP(a6, planetest.Svc(1, true), 1, 2, []byte("x")), planetest.TCP(a4, planetest.Svc(1, false), 1, 2, 16, 9), planetest.TCP(a6, planetest.Svc(1, true), 1, 2, 16, 9)} {
 		f.Add(miss(p), 600)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, mtu int) {

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/overlay/internal/kerneltest"
+	"skerry.dev/skerry/overlay/internal/planetest"
 )
 
 // linkOf is a host's prefix on the devices that stand for those of WireGuard.
@@ -28,9 +29,9 @@ func linkOf(n int) netip.Prefix {
 
 // openTun opens a host's device; it is the wire for what is sent there. napi: the kernel puts segments together that are written to it.
 func (h *host) openTun(napi bool) *os.File {
-	h.w.t.Helper()
+	h.T.Helper()
 	var f *os.File
-	must(h.w.t, kernel.In(h.ns, func() error {
+	planetest.Must(h.T, kernel.In(h.NS, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
@@ -47,15 +48,15 @@ func (h *host) openTun(napi bool) *os.File {
 		f = os.NewFile(uintptr(fd), "wg0")
 		return err
 	}))
-	h.w.t.Cleanup(func() { f.Close() })
-	kerneltest.Run(h.w.t, h.ns, "sysctl -qw net.ipv6.conf.wg0.disable_ipv6=1\nip link set wg0 mtu 1444 up")
+	h.T.Cleanup(func() { f.Close() })
+	kerneltest.Run(h.T, h.NS, "sysctl -qw net.ipv6.conf.wg0.disable_ipv6=1\nip link set wg0 mtu 1444 up")
 	return f
 }
 
 // carry carries packets between the devices of both hosts, as WireGuard would, and counts those that are not of the kind that it
 // would take.
 func (w *world) carry(napi bool) (packets, foreign *atomic.Int64) {
-	w.t.Helper()
+	w.T.Helper()
 	packets, foreign = new(atomic.Int64), new(atomic.Int64)
 	var tun [2]*os.File
 	for i, h := range w.hosts {
@@ -63,7 +64,7 @@ func (w *world) carry(napi bool) (packets, foreign *atomic.Int64) {
 	}
 	for i := range tun {
 		done := make(chan struct{})
-		w.t.Cleanup(func() { tun[i].Close(); <-done })
+		w.T.Cleanup(func() { tun[i].Close(); <-done })
 		go func() {
 			defer close(done)
 			buf := make([]byte, 1<<16)
@@ -73,7 +74,7 @@ func (w *world) carry(napi bool) (packets, foreign *atomic.Int64) {
 					return
 				}
 				packets.Add(1)
-				if n < 40 || !linkOf(w.hosts[i].n).Contains(netip.AddrFrom16([16]byte(buf[8:24]))) || !linkOf(w.hosts[1-i].n).Contains(netip.AddrFrom16([16]byte(buf[24:40]))) || int(binary.BigEndian.Uint16(buf[4:])) != n-40 {
+				if n < 40 || !linkOf(w.hosts[i].N).Contains(netip.AddrFrom16([16]byte(buf[8:24]))) || !linkOf(w.hosts[1-i].N).Contains(netip.AddrFrom16([16]byte(buf[24:40]))) || int(binary.BigEndian.Uint16(buf[4:])) != n-40 {
 					foreign.Add(1)
 				}
 				_, _ = tun[1-i].Write(buf[:n])
@@ -91,73 +92,73 @@ func TestLink(t *testing.T) {
 		t.Run(fmt.Sprintf("put together %v", napi), func(t *testing.T) {
 			w := newWorld(t, linked)
 			packets, foreign := w.carry(napi)
-			w.bridge()
-			h, client := w.hosts[0], w.inst("a1")
-			w.inst("a2").serve(80)
-			h.service(7, 1, w.inst("a2"))
+			w.Bridge()
+			h, client := w.hosts[0], w.Inst("a1")
+			w.Inst("a2").Serve(80)
+			h.Service(7, 1, w.Inst("a2"))
 			for _, six := range []bool{false, true} {
-				sealed, here := h.count("to-tunnel"), w.hosts[1].count("to-tunnel")
+				sealed, here := h.Count("to-tunnel"), w.hosts[1].Count("to-tunnel")
 				for _, network := range []string{"tcp", "udp"} {
-					if got, err := client.ask(network, svc(1, six), 80); err != nil || got != "a2" {
+					if got, err := client.Ask(network, planetest.Svc(1, six), 80); err != nil || got != "a2" {
 						t.Errorf("%s: %q, %v", network, got, err)
 					}
 				}
-				if err := client.ping(svc(1, six), 1000); err != nil {
+				if err := client.Ping(planetest.Svc(1, six), 1000); err != nil {
 					t.Error(err)
 				}
-				w.segments(t, client, w.inst("a2"), 1, six)
-				c, err := client.dial("tcp", svc(1, six), 80)
-				must(t, err)
-				_, err = askOn(c)
-				must(t, err)
-				must(t, echo(c, strings.Repeat("0123456789abcdef", 1<<15)))
-				if h.count("to-tunnel") != sealed || h.count("to-plain") != 0 || packets.Load() == 0 {
+				w.segments(t, client, w.Inst("a2"), 1, six)
+				c, err := client.Dial("tcp", planetest.Svc(1, six), 80)
+				planetest.Must(t, err)
+				_, err = planetest.AskOn(c)
+				planetest.Must(t, err)
+				planetest.Must(t, planetest.Echo(c, strings.Repeat("0123456789abcdef", 1<<15)))
+				if h.Count("to-tunnel") != sealed || h.Count("to-plain") != 0 || packets.Load() == 0 {
 					t.Fatal("packets took another way")
 				}
 				for _, use := range []bool{false, true} {
-					h.conf.Peers[0].Link.Use = use
-					h.set()
-					must(t, echo(c, strings.Repeat("0123456789abcdef", 1<<12)))
+					h.Conf.Peers[0].Link.Use = use
+					h.Set()
+					planetest.Must(t, planetest.Echo(c, strings.Repeat("0123456789abcdef", 1<<12)))
 				}
-				if h.count("to-tunnel") == sealed || w.hosts[1].count("to-tunnel") != here {
+				if h.Count("to-tunnel") == sealed || w.hosts[1].Count("to-tunnel") != here {
 					t.Error("only this host was told to use another way")
 				}
-				h.conf.Peers[0].Link.Use = false
-				h.set()
-				must(t, echo(c, strings.Repeat("0123456789abcdef", 1<<12)))
+				h.Conf.Peers[0].Link.Use = false
+				h.Set()
+				planetest.Must(t, planetest.Echo(c, strings.Repeat("0123456789abcdef", 1<<12)))
 				c.Close()
-				h.conf.Peers[0].Link.Use = true
-				h.set()
+				h.Conf.Peers[0].Link.Use = true
+				h.Set()
 				// A new data plane takes up what the first one left.
-				must(t, h.dev.Close())
-				if got, err := client.ask("tcp", svc(1, six), 80); err != nil || got != "a2" {
+				planetest.Must(t, h.dev.Close())
+				if got, err := client.Ask("tcp", planetest.Svc(1, six), 80); err != nil || got != "a2" {
 					t.Errorf("without an agent: %q, %v", got, err)
 				}
-				h.open()
-				h.set()
-				must(t, w.hosts[1].dev.Close())
-				w.hosts[1].open()
-				w.hosts[1].set()
-				before := h.count("to-tunnel")
-				if got, err := client.ask("tcp", svc(1, six), 80); err != nil || got != "a2" || h.count("to-tunnel") != before {
+				h.Open()
+				h.Set()
+				planetest.Must(t, w.hosts[1].dev.Close())
+				w.hosts[1].Open()
+				w.hosts[1].Set()
+				before := h.Count("to-tunnel")
+				if got, err := client.Ask("tcp", planetest.Svc(1, six), 80); err != nil || got != "a2" || h.Count("to-tunnel") != before {
 					t.Errorf("with a new agent: %q, %v", got, err)
 				}
 			}
-			for _, i := range []*inst{client, w.inst("a2")} {
-				if n := i.sumErrors(); n != 0 {
-					t.Errorf("%s found %d kinds of damaged packets", i.name, n)
+			for _, i := range []*planetest.Inst{client, w.Inst("a2")} {
+				if n := sumErrors(i); n != 0 {
+					t.Errorf("%s found %d kinds of damaged packets", i.Name, n)
 				}
 			}
 			if n := foreign.Load(); n != 0 {
 				t.Errorf("WireGuard would not have taken %d packets", n)
 			}
-			kerneltest.Run(t, h.ns, "ip link del wg0")
-			if err := h.dev.Set(t.Context(), h.conf); err == nil || !strings.Contains(err.Error(), "wg0") {
+			kerneltest.Run(t, h.NS, "ip link del wg0")
+			if err := h.dev.Set(t.Context(), h.Conf); err == nil || !strings.Contains(err.Error(), "wg0") {
 				t.Errorf("without the device: %v", err)
 			}
-			w.hosts[1].conf.Peers[0].Link.Use = false // as its agent would find out
-			w.hosts[1].set()
-			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+			w.hosts[1].Conf.Peers[0].Link.Use = false // as its agent would find out
+			w.hosts[1].Set()
+			if got, err := client.Ask("tcp", planetest.Svc(1, false), 80); err != nil || got != "a2" {
 				t.Errorf("without the device: %q, %v", got, err)
 			}
 		})
@@ -170,9 +171,9 @@ func TestLinkDropsTheUnexpected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, linked)
 	two := w.hosts[1]
-	src, dst := w.inst("a1").a4, w.inst("a2").a4
-	server := w.inst("a2").listen(80)
-	good := udp(src, dst, 1, 80, []byte("hello"))
+	src, dst := w.Inst("a1").A4, w.Inst("a2").A4
+	server := w.Inst("a2").Listen(80)
+	good := planetest.UDP(src, dst, 1, 80, []byte("hello"))
 	at := func(n int, network uint32) netip.Addr {
 		a := linkOf(n).Addr().As16()
 		binary.BigEndian.PutUint32(a[12:], network)
@@ -184,13 +185,13 @@ func TestLinkDropsTheUnexpected(t *testing.T) {
 		return append(b, p...)
 	}
 	tun := two.openTun(false)
-	must(t, two.dev.Set(t.Context(), two.conf))
+	planetest.Must(t, two.dev.Set(t.Context(), two.Conf))
 	send := func(f []byte) {
 		_, err := tun.Write(f)
-		must(t, err)
+		planetest.Must(t, err)
 	}
 	send(packet(4, at(1, 7), at(2, 7), good))
-	if s, _ := hears(server, 10*time.Second); s != "hello" {
+	if s, _ := planetest.Hears(server, 10*time.Second); s != "hello" {
 		t.Fatal("what is as it should be does not arrive")
 	}
 	for _, c := range []struct {
@@ -206,15 +207,15 @@ func TestLinkDropsTheUnexpected(t *testing.T) {
 		{"UDP for the host", "drop-wireguard", packet(17, at(1, 0), at(2, 0), good[20:])},
 		{"a router's advertisement", "drop-wireguard", packet(58, at(1, 0), at(2, 0), append([]byte{134, 0, 0, 0}, make([]byte, 12)...))},
 		{"an echo in a network", "drop-wireguard", packet(58, at(1, 7), at(2, 7), append([]byte{128, 0, 0, 0}, make([]byte, 12)...))},
-		{"a source of this host", "drop-forged", packet(4, at(1, 7), at(2, 7), udp(w.inst("b2").a4, dst, 1, 80, nil))},
-		{"an unknown instance", "drop-unknown", packet(4, at(1, 7), at(2, 7), udp(src, netip.MustParseAddr("10.40.2.50"), 1, 80, nil))},
+		{"a source of this host", "drop-forged", packet(4, at(1, 7), at(2, 7), planetest.UDP(w.Inst("b2").A4, dst, 1, 80, nil))},
+		{"an unknown instance", "drop-unknown", packet(4, at(1, 7), at(2, 7), planetest.UDP(src, netip.MustParseAddr("10.40.2.50"), 1, 80, nil))},
 		{"the wrong version within", "drop-malformed", packet(41, at(1, 7), at(2, 7), append(bytes.Clone(good), make([]byte, 40)...))},
 		{"half a packet", "drop-malformed", packet(4, at(1, 7), at(2, 7), good[:16])},
 	} {
-		before := two.count(c.counter)
+		before := two.Count(c.counter)
 		send(c.packet)
-		eventually(t, c.name, func() bool { return two.count(c.counter) == before+1 })
-		silent(t, c.name, server)
+		planetest.Eventually(t, c.name, func() bool { return two.Count(c.counter) == before+1 })
+		planetest.Silent(t, c.name, server)
 	}
 }
 
@@ -224,10 +225,10 @@ func TestLinkAnswersEchoes(t *testing.T) {
 	w := newWorld(t, linked)
 	two := w.hosts[1]
 	tun := two.openTun(false)
-	must(t, two.dev.Set(t.Context(), two.conf))
-	must(t, two.dev.Close())
-	two.dev = nil
-	t.Cleanup(two.open)
+	planetest.Must(t, two.dev.Set(t.Context(), two.Conf))
+	planetest.Must(t, two.dev.Close())
+	two.Dev = nil
+	t.Cleanup(two.Open)
 	ask := []byte{0x60, 0, 0, 0, 0, 16, 58, 64}
 	ask = append(ask, linkOf(1).Addr().AsSlice()...)
 	ask = append(ask, linkOf(2).Addr().AsSlice()...)
@@ -246,11 +247,11 @@ func TestLinkAnswersEchoes(t *testing.T) {
 	}
 	binary.BigEndian.PutUint16(body[2:], sum(ask[8:24], ask[24:40], body))
 	_, err := tun.Write(append(bytes.Clone(ask), body...))
-	must(t, err)
-	must(t, tun.SetReadDeadline(time.Now().Add(10*time.Second)))
+	planetest.Must(t, err)
+	planetest.Must(t, tun.SetReadDeadline(time.Now().Add(10*time.Second)))
 	buf := make([]byte, 2000)
 	n, err := io.ReadAtLeast(tun, buf, 1)
-	must(t, err)
+	planetest.Must(t, err)
 	got := buf[:n]
 	if len(got) != 56 || !bytes.Equal(got[8:24], ask[24:40]) || !bytes.Equal(got[24:40], ask[8:24]) || got[40] != 129 || string(got[44:]) != "\x01\x02\x03\x04abcdefgh" || sum(got[8:24], got[24:40], got[40:]) != 0 {
 		t.Errorf("the answer is %x", got)

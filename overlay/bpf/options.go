@@ -5,7 +5,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // Options configure the data plane of one worker. Worker is required.
@@ -96,12 +97,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// prefix begins the names of all devices of the worker, as in overlay/hostnet.
-func (o *Options) prefix() string {
-	h := fnv.New32a()
-	h.Write([]byte(o.Worker))
-	return fmt.Sprintf("sk%06x", h.Sum32()&0xffffff)
-}
+func (o *Options) prefix() string { return kernel.DevicePrefix(o.Worker) }
 
 func (o *Options) tunnelTap() string { return o.prefix() + ".t" }
 

@@ -3,10 +3,8 @@
 package bpf
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -22,32 +20,8 @@ import (
 	"skerry.dev/skerry/overlay"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/overlay/internal/kerneltest"
+	"skerry.dev/skerry/overlay/internal/planetest"
 )
-
-// stream sends numbered blocks over a connection to an echo until told to stop, checks what comes back, and gives the
-// number of bytes.
-func stream(c net.Conn, stop chan struct{}, got chan<- error, n *int) {
-	block := bytes.Repeat([]byte("0123456789abcdef"), 1024)
-	buf := make([]byte, len(block))
-	for {
-		select {
-		case <-stop:
-			got <- nil
-			return
-		default:
-		}
-		c.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err := c.Write(block); err != nil {
-			got <- err
-			return
-		}
-		if _, err := io.ReadFull(c, buf); err != nil || !bytes.Equal(buf, block) {
-			got <- fmt.Errorf("after %d bytes: %w", *n, err)
-			return
-		}
-		*n += len(block)
-	}
-}
 
 // Traffic goes on while the agent is away and while the next one takes over, with what the first one has left.
 func TestTrafficOutlivesTheAgent(t *testing.T) {
@@ -57,60 +31,19 @@ func TestTrafficOutlivesTheAgent(t *testing.T) {
 			w := newWorld(t, plain4)
 			if old {
 				for _, h := range w.hosts {
-					must(t, h.dev.CleanUp())
+					planetest.Must(t, h.dev.CleanUp())
 					h.opts.noTCX = true
-					h.open()
-					h.set()
+					h.Open()
+					h.Set()
 				}
 			}
-			h, client := w.hosts[0], w.inst("a1")
-			w.inst("a2").serve(80)
-			w.inst("b1").serve(80)
-			h.service(7, 1, w.inst("a2"))
-			h.service(7, 2, w.inst("b1"))
-			stop := make(chan struct{})
-			got := make(chan error, 2)
-			var n [2]int
-			for i := range n {
-				c, err := client.dial("tcp", svc(byte(i+1), i == 1), 80)
-				must(t, err)
-				defer c.Close()
-				_, err = askOn(c)
-				must(t, err)
-				go stream(c, stop, got, &n[i])
-			}
-			before, err := h.dev.Stats()
-			must(t, err)
-			for range 3 {
-				for _, h := range w.hosts {
-					must(t, h.dev.Close())
-				}
-				// Nobody is there, and new flows begin all the same.
-				if got, err := client.ask("tcp", svc(1, true), 80); err != nil || got != "a2" {
-					t.Errorf("without an agent: %s, %v", got, err)
-				}
-				for _, h := range w.hosts {
-					h.open()
-					h.set()
-				}
-			}
-			if got, err := client.ask("udp", svc(1, false), 80); err != nil || got != "a2" {
-				t.Errorf("after the agent: %s, %v", got, err)
-			}
-			close(stop)
-			for range n {
-				must(t, <-got)
-			}
-			after, err := h.dev.Stats()
-			must(t, err)
-			if n[0] == 0 || n[1] == 0 || after.Counters["new-flow"] < before.Counters["new-flow"]+4 {
-				t.Errorf("%v bytes, %d flows, then %d", n, before.Counters["new-flow"], after.Counters["new-flow"])
-			}
+			planetest.TrafficOutlivesTheAgent(t, w.World)
+			h := w.hosts[0]
 			// What was configured before and is not now is gone.
-			h.conf.Services = nil
-			h.set()
-			must(t, h.dev.Close())
-			h.open()
+			h.Conf.Services = nil
+			h.Set()
+			planetest.Must(t, h.dev.Close())
+			h.Open()
 			if h.held().services != 0 || h.held().instances != 4 {
 				t.Errorf("%d services, %d addresses", h.held().services, h.held().instances)
 			}
@@ -123,20 +56,20 @@ func TestTrafficOutlivesTheAgent(t *testing.T) {
 func TestLinksAtCablesAreAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
-	h, client := w.hosts[0], w.inst("a1")
-	must(t, h.dev.CleanUp())
+	h, client := w.hosts[0], w.Inst("a1")
+	planetest.Must(t, h.dev.CleanUp())
 	h.opts.noFilters = true
-	h.open()
-	all := h.conf.Instances
-	h.conf.Instances = all[:1]
-	h.set()
+	h.Open()
+	all := h.Conf.Instances
+	h.Conf.Instances = all[:1]
+	h.Set()
 	count := func(h *host) (links, filters int) {
 		for k := range h.dev.links {
 			if k.cable() {
 				links++
 			}
 		}
-		must(t, kernel.In(h.ns, func() error {
+		planetest.Must(t, kernel.In(h.NS, func() error {
 			devices, err := netlink.LinkList()
 			for _, l := range devices {
 				for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
@@ -155,37 +88,37 @@ func TestLinksAtCablesAreAdopted(t *testing.T) {
 		}
 	}
 	hooks("before", 2, 0)
-	w.inst("a2").serve(80)
-	h.service(7, 1, w.inst("a2"))
+	w.Inst("a2").Serve(80)
+	h.Service(7, 1, w.Inst("a2"))
 	stop, got, n := make(chan struct{}), make(chan error, 1), 0
-	c, err := client.dial("tcp", svc(1, false), 80)
-	must(t, err)
+	c, err := client.Dial("tcp", planetest.Svc(1, false), 80)
+	planetest.Must(t, err)
 	defer c.Close()
-	_, err = askOn(c)
-	must(t, err)
-	go stream(c, stop, got, &n)
+	_, err = planetest.AskOn(c)
+	planetest.Must(t, err)
+	go planetest.Stream(c, stop, got, &n)
 
 	next := func(noFilters bool) {
-		must(t, h.dev.Close())
+		planetest.Must(t, h.dev.Close())
 		h.opts.noFilters = noFilters
-		h.open()
-		h.set()
+		h.Open()
+		h.Set()
 	}
 	next(false)
 	hooks("adopted", 2, 0)
 	for k, l := range h.dev.links {
 		info, err := l.Info()
-		must(t, err)
+		planetest.Must(t, err)
 		ours, err := h.dev.coll.Programs[k.program].Info()
-		must(t, err)
+		planetest.Must(t, err)
 		if id, _ := ours.ID(); info.Program != id {
 			t.Errorf("%s runs program %d, and not %d", k.pin(), info.Program, id)
 		}
 	}
-	h.conf.Instances = all
-	h.set()
+	h.Conf.Instances = all
+	h.Set()
 	hooks("with another instance", 2, 2)
-	if got, err := w.inst("b1").ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+	if got, err := w.Inst("b1").Ask("tcp", planetest.Svc(1, false), 80); err != nil || got != "a2" {
 		t.Errorf("through a filter: %s, %v", got, err)
 	}
 	next(true)
@@ -193,16 +126,16 @@ func TestLinksAtCablesAreAdopted(t *testing.T) {
 	next(false)
 	hooks("and with the next", 4, 0)
 	close(stop)
-	must(t, <-got)
-	h.conf.Instances = all[1:]
-	h.set()
+	planetest.Must(t, <-got)
+	h.Conf.Instances = all[1:]
+	h.Set()
 	hooks("with one instance less", 2, 0)
-	must(t, h.dev.CleanUp())
-	h.open()
-	h.set()
+	planetest.Must(t, h.dev.CleanUp())
+	h.Open()
+	h.Set()
 	hooks("with filters alone", 0, 2)
-	h.conf.Instances = nil
-	h.set()
+	h.Conf.Instances = nil
+	h.Set()
 	hooks("with no instance", 0, 0)
 }
 
@@ -210,19 +143,19 @@ func TestLinksAtCablesAreAdopted(t *testing.T) {
 func TestRemovedFiltersComeBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
-	h, client := w.hosts[0], w.inst("a1")
-	w.inst("a2").serve(80)
-	h.service(7, 1, w.inst("a2"))
+	h, client := w.hosts[0], w.Inst("a1")
+	w.Inst("a2").Serve(80)
+	h.Service(7, 1, w.Inst("a2"))
 	for _, what := range []string{"qdisc del dev %s clsact", "filter del dev %s ingress", "filter del dev %s egress"} {
-		kerneltest.Run(t, h.ns, "tc "+fmt.Sprintf(what, client.device))
-		eventually(t, "both filters are back", func() bool { return len(h.cableFilters(client.device)) == 2 })
-		if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "a2" {
+		kerneltest.Run(t, h.NS, "tc "+fmt.Sprintf(what, client.Device))
+		planetest.Eventually(t, "both filters are back", func() bool { return len(h.cableFilters(client.Device)) == 2 })
+		if got, err := client.Ask("tcp", planetest.Svc(1, false), 80); err != nil || got != "a2" {
 			t.Errorf("after tc %s: %s, %v", what, got, err)
 		}
 	}
-	h.conf.Instances = h.conf.Instances[1:]
-	h.set()
-	if n := len(h.cableFilters(client.device)); n != 0 {
+	h.Conf.Instances = h.Conf.Instances[1:]
+	h.Set()
+	if n := len(h.cableFilters(client.Device)); n != 0 {
 		t.Errorf("%d filters of an instance that is gone", n)
 	}
 }
@@ -231,26 +164,9 @@ func TestRemovedFiltersComeBack(t *testing.T) {
 func TestInstanceGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
-	h, client := w.hosts[0], w.inst("a1")
-	w.inst("b1").serve(80)
-	h.service(7, 1, w.inst("b1"))
-	for _, network := range []string{"tcp", "udp"} {
-		_, err := client.ask(network, svc(1, false), 80)
-		must(t, err)
-	}
+	h := w.hosts[0]
 	hooks := h.held().hooks
-	must(t, kernel.In(h.ns, func() error {
-		l, err := netlink.LinkByName(client.device)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkDel(l)
-	}))
-	if err := h.dev.Set(t.Context(), h.conf); err == nil {
-		t.Error("an instance without a device was taken")
-	}
-	h.conf.Instances = h.conf.Instances[1:]
-	h.set()
+	planetest.InstanceGoes(t, w.World)
 	if s, err := h.dev.Stats(); err != nil || s.Flows != 0 || h.held().hooks != hooks-2 {
 		t.Errorf("%d flows, %d hooks of %d, %v", s.Flows, h.held().hooks, hooks, err)
 	}
@@ -266,20 +182,20 @@ func TestPathsFollowRoutes(t *testing.T) {
 	w := newWorld(t, plain4)
 	one, two := w.hosts[0], w.hosts[1]
 	// A second wire, with a detour over another address of the peer.
-	must(t, kernel.In(one.ns, func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare", PeerNamespace: netlink.NsFd(int(two.ns.Fd()))})
+	planetest.Must(t, kernel.In(one.NS, func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare", PeerNamespace: netlink.NsFd(int(two.NS.Fd()))})
 	}))
 	for _, h := range w.hosts {
-		kerneltest.Run(t, h.ns, fmt.Sprintf("ip addr add 10.101.0.%d/24 dev spare\nip link set spare up", h.n))
+		kerneltest.Run(t, h.NS, fmt.Sprintf("ip addr add 10.101.0.%d/24 dev spare\nip link set spare up", h.N))
 	}
-	if err := w.inst("a1").ping(w.inst("a2").a4, 8); err != nil {
+	if err := w.Inst("a1").Ping(w.Inst("a2").A4, 8); err != nil {
 		t.Fatal(err)
 	}
-	kerneltest.Run(t, one.ns, "ip route add 10.100.0.2/32 via 10.101.0.2")
-	eventually(t, "the route is followed", func() bool {
+	kerneltest.Run(t, one.NS, "ip route add 10.100.0.2/32 via 10.101.0.2")
+	planetest.Eventually(t, "the route is followed", func() bool {
 		var p peerValue
 		id := uint32(2)
-		must(t, one.dev.tables.peers.m.Lookup(&id, &p))
+		planetest.Must(t, one.dev.tables.peers.m.Lookup(&id, &p))
 		return from16(p.Hop) == netip.MustParseAddr("10.101.0.2")
 	})
 }
@@ -288,35 +204,35 @@ func TestPathsFollowRoutes(t *testing.T) {
 func TestSweeping(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
-	h, client := w.hosts[0], w.inst("a1")
-	must(t, h.dev.CleanUp())
+	h, client := w.hosts[0], w.Inst("a1")
+	planetest.Must(t, h.dev.CleanUp())
 	h.opts.Timeouts = Timeouts{Closing: 200 * time.Millisecond, UDP: 200 * time.Millisecond, ICMP: 200 * time.Millisecond, Sweep: 20 * time.Millisecond}
-	h.open()
-	w.inst("a2").serve(80)
-	h.service(7, 1, w.inst("a2"))
-	keep, err := client.dial("tcp", svc(1, false), 80)
-	must(t, err)
+	h.Open()
+	w.Inst("a2").Serve(80)
+	h.Service(7, 1, w.Inst("a2"))
+	keep, err := client.Dial("tcp", planetest.Svc(1, false), 80)
+	planetest.Must(t, err)
 	defer keep.Close()
-	_, err = askOn(keep)
-	must(t, err)
+	_, err = planetest.AskOn(keep)
+	planetest.Must(t, err)
 	for range 20 {
 		for _, network := range []string{"tcp", "udp"} {
-			_, err := client.ask(network, svc(1, false), 80)
-			must(t, err)
+			_, err := client.Ask(network, planetest.Svc(1, false), 80)
+			planetest.Must(t, err)
 		}
 	}
 	// Those of which nobody answers are over as well.
 	for k := range uint16(20) {
-		client.send(tcpSegment(client.a4, svc(1, false), 100+k, 9999, 2, 0))
-		client.send(udp(client.a4, svc(1, false), 100+k, 9999, nil))
+		client.Send(planetest.TCP(client.A4, planetest.Svc(1, false), 100+k, 9999, 2, 0))
+		client.Send(planetest.UDP(client.A4, planetest.Svc(1, false), 100+k, 9999, nil))
 	}
-	must(t, client.ping(svc(1, true), 8))
-	eventually(t, "one flow is left", func() bool {
+	planetest.Must(t, client.Ping(planetest.Svc(1, true), 8))
+	planetest.Eventually(t, "one flow is left", func() bool {
 		s, err := h.dev.Stats()
-		must(t, err)
+		planetest.Must(t, err)
 		return s.Flows == 1
 	})
-	must(t, echo(keep, "still here"))
+	planetest.Must(t, planetest.Echo(keep, "still here"))
 	var k flowKey
 	var v flowValue
 	n := 0
@@ -333,19 +249,19 @@ func TestSweeping(t *testing.T) {
 func TestFullTableIsSwept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
-	h, client := w.hosts[0], w.inst("a1")
-	must(t, h.dev.CleanUp())
+	h, client := w.hosts[0], w.Inst("a1")
+	planetest.Must(t, h.dev.CleanUp())
 	h.opts.Timeouts = Timeouts{Closing: time.Millisecond, Sweep: time.Hour}
-	h.open()
-	h.service(7, 1, w.inst("a2"))
+	h.Open()
+	h.Service(7, 1, w.Inst("a2"))
 	k := uint16(0)
 	try := func() uint32 {
 		k++
-		return h.try("from_instance", client.device, ether(h.mac(), broadcast(), tcpSegment(client.a4, svc(1, false), 1000+k, 81, 2, 0)))
+		return h.try("from_instance", client.Device, h.Frame(planetest.TCP(client.A4, planetest.Svc(1, false), 1000+k, 81, 2, 0)))
 	}
 	for try() != verdictDrop {
 	}
-	eventually(t, "there is room again", func() bool { return try() == verdictRedirect })
+	planetest.Eventually(t, "there is room again", func() bool { return try() == verdictRedirect })
 }
 
 func TestOptions(t *testing.T) {
@@ -377,20 +293,20 @@ func TestOptions(t *testing.T) {
 func TestOlderLayoutGoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plain4)
-	h, client := w.hosts[0], w.inst("a1")
+	h, client := w.hosts[0], w.Inst("a1")
 	old := h.dev
 	program, err := old.coll.Programs["from_vxlan"].Clone()
-	must(t, err)
+	planetest.Must(t, err)
 	defer program.Close()
 	tcp, err := old.coll.Maps["tcp"].Clone()
-	must(t, err)
+	planetest.Must(t, err)
 	defer tcp.Close()
-	must(t, old.Close()) // one that runs follows changes of devices, and would take this down at once
+	planetest.Must(t, old.Close()) // one that runs follows changes of devices, and would take this down at once
 	dir := filepath.Join(old.opts.dir(), "v0", "links")
-	must(t, os.MkdirAll(dir, 0o700))
-	must(t, tcp.Pin(filepath.Join(old.opts.dir(), "v0", "tcp")))
-	must(t, kernel.In(h.ns, func() error {
-		dev, err := net.InterfaceByName(client.device)
+	planetest.Must(t, os.MkdirAll(dir, 0o700))
+	planetest.Must(t, tcp.Pin(filepath.Join(old.opts.dir(), "v0", "tcp")))
+	planetest.Must(t, kernel.In(h.NS, func() error {
+		dev, err := net.InterfaceByName(client.Device)
 		if err != nil {
 			return err
 		}
@@ -401,12 +317,12 @@ func TestOlderLayoutGoes(t *testing.T) {
 		defer l.Close()
 		return l.Pin(filepath.Join(dir, "old"))
 	}))
-	if client.reaches(w.inst("b1").a4) {
+	if client.Reaches(w.Inst("b1").A4) {
 		t.Fatal("the old program is not there")
 	}
-	h.open()
-	h.set()
-	eventually(t, "the old program is gone", func() bool { return client.reaches(w.inst("b1").a4) })
+	h.Open()
+	h.Set()
+	planetest.Eventually(t, "the old program is gone", func() bool { return client.Reaches(w.Inst("b1").A4) })
 	if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
@@ -415,7 +331,7 @@ func TestOlderLayoutGoes(t *testing.T) {
 // attached counts programs by the device of a host and the direction.
 func (w *world) attached(h *host) map[string]int {
 	count := map[string]int{}
-	must(w.t, kernel.In(h.ns, func() error {
+	planetest.Must(w.T, kernel.In(h.NS, func() error {
 		devices, err := netlink.LinkList()
 		for _, l := range devices {
 			for kind, queue := range map[ebpf.AttachType]uint32{ebpf.AttachTCXIngress: netlink.HANDLE_MIN_INGRESS,
@@ -443,54 +359,54 @@ func TestTrialKeepsTheOlderLayout(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		t.Run(fmt.Sprint("noTCX=", old), func(t *testing.T) {
 			w := newWorld(t, plain4)
-			h, client := w.hosts[0], w.inst("a1")
+			h, client := w.hosts[0], w.Inst("a1")
 			if old {
-				must(t, h.dev.CleanUp())
+				planetest.Must(t, h.dev.CleanUp())
 				h.opts.noTCX = true
-				h.open()
-				h.set()
+				h.Open()
+				h.Set()
 			}
-			w.inst("b1").serve(80)
-			h.service(7, 1, w.inst("b1"))
+			w.Inst("b1").Serve(80)
+			h.Service(7, 1, w.Inst("b1"))
 			stop, got, n := make(chan struct{}), make(chan error, 1), 0
-			c, err := client.dial("tcp", svc(1, false), 80)
-			must(t, err)
+			c, err := client.Dial("tcp", planetest.Svc(1, false), 80)
+			planetest.Must(t, err)
 			defer c.Close()
-			_, err = askOn(c)
-			must(t, err)
-			go stream(c, stop, got, &n)
+			_, err = planetest.AskOn(c)
+			planetest.Must(t, err)
+			go planetest.Stream(c, stop, got, &n)
 
 			now := h.opts
-			must(t, h.dev.Close())
+			planetest.Must(t, h.dev.Close())
 			h.opts.KeepOlder, h.opts.layout = true, layout+1
-			h.open()
-			h.set()
-			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
+			h.Open()
+			h.Set()
+			if got, err := client.Ask("tcp", planetest.Svc(1, false), 80); err != nil || got != "b1" {
 				t.Errorf("during the trial: %s, %v", got, err)
 			}
-			must(t, h.dev.Close())
+			planetest.Must(t, h.dev.Close())
 			h.opts = now
-			h.open()
-			h.set()
-			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
+			h.Open()
+			h.Set()
+			if got, err := client.Ask("tcp", planetest.Svc(1, false), 80); err != nil || got != "b1" {
 				t.Errorf("after the trial: %s, %v", got, err)
 			}
 			close(stop)
-			must(t, <-got)
+			planetest.Must(t, <-got)
 			if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 {
 				t.Errorf("%v, %v", list, err)
 			}
 			// One that has passed takes over.
-			must(t, h.dev.Close())
+			planetest.Must(t, h.dev.Close())
 			h.opts.layout = layout + 1
-			h.open()
-			h.set()
+			h.Open()
+			h.Set()
 			for name, n := range w.attached(h) {
 				if n > 1 {
 					t.Errorf("with the other layout, %d programs are at %s: a connection that begins by both breaks off with the older one", n, name)
 				}
 			}
-			if got, err := client.ask("tcp", svc(1, false), 80); err != nil || got != "b1" {
+			if got, err := client.Ask("tcp", planetest.Svc(1, false), 80); err != nil || got != "b1" {
 				t.Errorf("with the other layout: %s, %v", got, err)
 			}
 			if list, err := os.ReadDir(h.dev.opts.dir()); err != nil || len(list) != 1 || list[0].Name() != filepath.Base(h.dev.opts.layoutDir()) {
@@ -511,46 +427,46 @@ func TestNamespaces(t *testing.T) {
 		o := h.opts
 		o.NetNS = fmt.Sprintf("/proc/self/fd/%d", ns.Fd())
 		d, err := New(o)
-		must(t, err)
+		planetest.Must(t, err)
 		return ns, d
 	}
 	_, other := elsewhere()
 	if other.opts.dir() == dir {
 		t.Fatalf("both pin in %s", dir)
 	}
-	must(t, other.Set(t.Context(), overlay.Config{Local: overlay.Local{ID: 9, Blocks: h.conf.Local.Blocks, Instances: allInstances, Services: allServices, MTU: 1404}}))
+	planetest.Must(t, other.Set(t.Context(), overlay.Config{Local: overlay.Local{ID: 9, Blocks: h.Conf.Local.Blocks, Instances: planetest.Instances, Services: planetest.Services, MTU: 1404}}))
 	if n := h.held().instances; n != 4 {
 		t.Errorf("%d addresses of instances", n)
 	}
-	h.set()
-	if err := w.inst("a1").ping(w.inst("b1").a4, 8); err != nil {
+	h.Set()
+	if err := w.Inst("a1").Ping(w.Inst("b1").A4, 8); err != nil {
 		t.Error(err)
 	}
-	must(t, other.CleanUp())
-	if err := w.inst("a1").ping(w.inst("b1").a4, 8); err != nil {
+	planetest.Must(t, other.CleanUp())
+	if err := w.Inst("a1").Ping(w.Inst("b1").A4, 8); err != nil {
 		t.Error(err)
 	}
 
 	// An agent from before pinned them without the namespace. They are this one's, not those of a worker elsewhere.
 	old := filepath.Join(h.opts.BPFFS, "skerry", h.opts.pins())
-	must(t, h.dev.Close())
-	must(t, os.Rename(dir, old))
+	planetest.Must(t, h.dev.Close())
+	planetest.Must(t, os.Rename(dir, old))
 	ns, other := elsewhere()
 	if _, err := os.Stat(old); err != nil {
 		t.Errorf("taken by another namespace: %v", err)
 	}
-	h.open()
+	h.Open()
 	if _, err := os.Stat(old); err == nil || h.dev.opts.dir() != dir || h.held().instances != 4 || h.held().hooks == 0 {
 		t.Errorf("in %s: %d addresses, %d programs, and what was before: %v", h.dev.opts.dir(), h.held().instances, h.held().hooks, err)
 	}
-	h.set()
+	h.Set()
 
 	// A namespace that ends without a word leaves nothing for ever.
 	left := other.opts.dir()
-	must(t, other.Set(t.Context(), overlay.Config{Local: h.conf.Local}))
-	must(t, other.Close())
-	must(t, ns.Close())
-	eventually(t, "the pins of a namespace that is gone are, too", func() bool {
+	planetest.Must(t, other.Set(t.Context(), overlay.Config{Local: h.Conf.Local}))
+	planetest.Must(t, other.Close())
+	planetest.Must(t, ns.Close())
+	planetest.Eventually(t, "the pins of a namespace that is gone are, too", func() bool {
 		h.dev.buryDead()
 		_, err := os.Stat(left)
 		return err != nil

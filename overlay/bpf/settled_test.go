@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"skerry.dev/skerry/overlay/internal/planetest"
 )
 
 // TestSettled: once a configuration is set, the next one asks for no device by itself. A device that was taken away, or down, is
@@ -19,14 +21,14 @@ func TestSettled(t *testing.T) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		m, err := d.look()
-		must(t, err)
+		planetest.Must(t, err)
 		return d.settled(m, d.set.Local.Plain)
 	}
 	again := func() {
 		t.Helper()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		must(t, d.apply(*d.set))
+		planetest.Must(t, d.apply(*d.set))
 	}
 	if !settled() {
 		t.Fatal("after a configuration was set, the devices are not as they should be")
@@ -34,10 +36,10 @@ func TestSettled(t *testing.T) {
 	for name, harm := range map[string]func(netlink.Link) error{d.opts.vxlan(): d.nl.LinkDel, d.opts.tunnelTap(): d.nl.LinkSetDown} {
 		d.mu.Lock() // the device follows what changes on the host
 		l, err := d.nl.LinkByName(name)
-		must(t, err)
-		must(t, harm(l))
+		planetest.Must(t, err)
+		planetest.Must(t, harm(l))
 		m, err := d.look()
-		must(t, err)
+		planetest.Must(t, err)
 		if d.settled(m, d.set.Local.Plain) {
 			t.Errorf("%s was harmed, and nobody would look", name)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/spec"
 )
 
@@ -183,13 +184,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// prefix begins the names of all interfaces of the worker. 13 more bits than "sk" and a digit fit; 24 are enough for
-// the workers of one kernel.
-func (o *Options) prefix() string {
-	h := fnv.New32a()
-	h.Write([]byte(o.Name))
-	return fmt.Sprintf("sk%06x", h.Sum32()&0xffffff)
-}
+func (o *Options) prefix() string { return kernel.DevicePrefix(o.Name) }
 
 func (o *Options) bridge() string { return o.prefix() }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skerry.dev/skerry/overlay"
+	"skerry.dev/skerry/overlay/internal/forge"
 	"skerry.dev/skerry/overlay/internal/kernel"
 	"skerry.dev/skerry/wire"
 )
@@ -308,23 +310,6 @@ func (d *Device) forgetFlow(pkt packet) {
 		Flags: mdnetlink.Request | mdnetlink.Acknowledge}, Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...)})
 }
 
-// checksum is that of the Internet, over parts that each but the last have an even length.
-func checksum(parts ...[]byte) uint16 {
-	var sum uint64
-	for _, b := range parts {
-		for ; len(b) >= 2; b = b[2:] {
-			sum += uint64(binary.BigEndian.Uint16(b))
-		}
-		if len(b) == 1 {
-			sum += uint64(b[0]) << 8
-		}
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
-}
-
 // segment builds a frame with a TCP segment.
 func segment(src, dst netip.Addr, sport, dport uint16, seq, ack uint32, flags byte, data ...byte) []byte {
 	t := append(make([]byte, 20), data...)
@@ -333,19 +318,8 @@ func segment(src, dst netip.Addr, sport, dport uint16, seq, ack uint32, flags by
 	binary.BigEndian.PutUint32(t[4:], seq)
 	binary.BigEndian.PutUint32(t[8:], ack)
 	t[12], t[13] = 5<<4, flags
-	pseudo := binary.BigEndian.AppendUint32(append(src.AsSlice(), dst.AsSlice()...), uint32(len(t)))
-	binary.BigEndian.PutUint16(t[16:], checksum(append(pseudo, 0, 0, 0, unix.IPPROTO_TCP), t))
-	f := append(make([]byte, 12), 8, 0)
-	h := []byte{0x45, 0, 0, byte(20 + len(t)), 0, 0, 0x40, 0, 64, unix.IPPROTO_TCP, 0, 0}
-	if dst.Is6() {
-		f = append(make([]byte, 12), 0x86, 0xdd)
-		h = []byte{0x60, 0, 0, 0, 0, byte(len(t)), unix.IPPROTO_TCP, 64}
-	}
-	h = append(append(h, src.AsSlice()...), dst.AsSlice()...)
-	if dst.Is4() {
-		binary.BigEndian.PutUint16(h[10:], checksum(h))
-	}
-	return append(append(f, h...), t...)
+	p := forge.IP(src, dst, unix.IPPROTO_TCP, t, 16)
+	return slices.Concat(make([]byte, 12), forge.EtherType(p), p)
 }
 
 // answerReset makes the reset that answers a segment of a client; nil: there is none.

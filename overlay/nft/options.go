@@ -4,11 +4,12 @@ package nft
 
 import (
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"log/slog"
 
 	"golang.org/x/sys/unix"
+
+	"skerry.dev/skerry/overlay/internal/kernel"
 )
 
 // Options configure the data plane of one worker. Worker is required.
@@ -44,8 +45,7 @@ func (o *Options) hash() uint32 {
 	return h.Sum32() & 0xffffff
 }
 
-// prefix begins the names of all devices of the worker, as in overlay/hostnet.
-func (o *Options) prefix() string { return fmt.Sprintf("sk%06x", o.hash()) }
+func (o *Options) prefix() string { return kernel.DevicePrefix(o.Worker) }
 
 func (o *Options) tunnelTap() string { return o.prefix() + ".t" }
 func (o *Options) agentTap() string  { return o.prefix() + ".m" }
