@@ -24,6 +24,13 @@ func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.AppViews(false), nil })
 }
 
+// AppPage lists a part of them. What a site holds of the root's applications is summed up from all its instances anyway.
+func (s *Server) AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error) {
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]view.AppView, bool) {
+		return page.Cut(c.AppViews(false))
+	})
+}
+
 // App shows one application; the manifest, that of an earlier generation if gen says so, is there for the site's own.
 func (s *Server) App(ctx context.Context, key skerry.AppKey, gen skerry.Generation) (view.AppView, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) (view.AppView, error) { return c.AppView(key, gen) })
@@ -36,15 +43,7 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // InstancePage lists a part of the instances at the site.
 func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error) {
-	type part struct {
-		list []wire.Instance
-		more bool
-	}
-	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
-		list, more := c.InstancePage(&page)
-		return part{list, more}, nil
-	})
-	return got.list, got.more, err
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]wire.Instance, bool) { return c.InstancePage(&page) })
 }
 
 // Explain tells how an instance came to its worker.

@@ -17,7 +17,13 @@ import (
 
 // Apps lists the applications.
 func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.Views().AppViews(), nil })
+	list, _, err := s.AppPage(ctx, apps.AppPage{})
+	return list, err
+}
+
+// AppPage lists a part of the applications.
+func (s *Server) AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error) {
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]view.AppView, bool) { return c.Views().AppPage(&page) })
 }
 
 // App shows one application with its manifest, that of an earlier generation if gen says so.
@@ -40,19 +46,14 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // InstancePage lists a part of the instances.
 func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error) {
-	type part struct {
-		list []wire.Instance
-		more bool
-	}
-	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]wire.Instance, bool) {
 		picked, more := c.Apps.Page(&page)
-		out := part{make([]wire.Instance, 0, len(picked)), more}
+		out := make([]wire.Instance, 0, len(picked))
 		for _, i := range picked {
-			out.list = append(out.list, i.Shown())
+			out = append(out, i.Shown())
 		}
-		return out, nil
+		return out, more
 	})
-	return got.list, got.more, err
 }
 
 // Explain tells how an instance came to its cluster.

@@ -59,6 +59,7 @@ type Run struct {
 // maps (archtest TestOwners).
 type catalog struct {
 	apps    map[skerry.AppKey]*App
+	order   sorted[*App]    // the same by the text of their keys
 	targets []string        // children among which perWorker services are spread
 	shut    map[string]bool // those of them that get nothing new
 	dirty   map[skerry.AppKey]bool
@@ -75,11 +76,13 @@ func newCatalog() *catalog {
 func (c *catalog) enter(a *App) {
 	a.revisions = revisionsOf(&a.Manifest)
 	c.apps[a.Key()] = a
+	c.order.put(a.Key().String(), a)
 }
 
 // forget takes an application out.
 func (c *catalog) forget(k skerry.AppKey, fx *wire.Effects) {
 	delete(c.apps, k)
+	c.order.remove(k.String())
 	delete(c.wake, k)
 	delete(c.dirty, k)
 	fx.Delete(prefixApp + k.String())
@@ -133,8 +136,10 @@ func (c *catalog) App(k skerry.AppKey) *App { return c.apps[k] }
 
 // Apps lists all applications in key order.
 func (c *catalog) Apps() []*App {
-	out := slices.AppendSeq(make([]*App, 0, len(c.apps)), maps.Values(c.apps))
-	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
+	out := make([]*App, 0, len(c.apps))
+	for _, a := range c.order.after("") {
+		out = append(out, a)
+	}
 	return out
 }
 

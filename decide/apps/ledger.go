@@ -114,6 +114,7 @@ type ledger struct {
 	counter   uint64
 	local     string // prefix for instance ids; keeps those of different tiers apart
 	inst      map[skerry.InstanceID]*Instance
+	order     sorted[*Instance] // the same by ID
 	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
 	byHolder  map[string]map[skerry.InstanceID]*Instance
 	unplaced  map[skerry.InstanceID]bool
@@ -131,6 +132,7 @@ func newLedger(seed [16]byte, tier string) *ledger {
 
 func (l *ledger) addInstance(i *Instance) {
 	l.inst[i.ID] = i
+	l.order.put(string(i.ID), i)
 	m := l.byService[i.Service]
 	if m == nil {
 		m = map[skerry.InstanceID]*Instance{}
@@ -195,6 +197,7 @@ func (l *ledger) showInstance(i *Instance, fx *wire.Effects) {
 
 func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
 	delete(l.inst, i.ID)
+	l.order.remove(string(i.ID))
 	delete(l.byService[i.Service], i.ID)
 	if len(l.byService[i.Service]) == 0 {
 		delete(l.byService, i.Service)
