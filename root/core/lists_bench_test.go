@@ -56,8 +56,11 @@ func BenchmarkLists(b *testing.B) {
 		want int
 	}{
 		"applications": {func() int { list, _ := c.Views().AppPage(&apps.AppPage{}); return len(list) }, many},
-		"page":         {func() int { list, _ := c.Views().AppPage(&apps.AppPage{Limit: 100, After: "acme/app-0500"}); return len(list) }, 100},
-		"clusters":     {func() int { return len(c.Views().Sites()) }, many},
+		"page": {func() int {
+			list, _ := c.Views().AppPage(&apps.AppPage{Limit: 100, After: "acme/app-0500"})
+			return len(list)
+		}, 100},
+		"clusters": {func() int { return len(c.Views().Sites()) }, many},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
