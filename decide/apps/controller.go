@@ -18,7 +18,6 @@ package apps
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/wire"
@@ -45,7 +44,7 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	applications, instances := newCatalog(), newLedger(seed, tier)
-	c := &Controller{lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}}}
+	c := &Controller{lifecycle: &lifecycle{catalog: applications, ledger: instances}, history: &history{map[skerry.AppKey][]*Past{}}}
 	c.tenants = newTenants(applications, instances)
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
@@ -80,10 +79,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 			c.Look(a.Key())
 		})
 	case prefixInst:
-		err = read(value, func(i *Instance) {
-			i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
-			c.addInstance(i)
-		})
+		err = c.lifecycle.load(value)
 	case prefixClaim:
 		err = c.loadClaim(value)
 	case prefixPast:

@@ -28,6 +28,21 @@ const (
 type lifecycle struct {
 	*catalog
 	*ledger
+	loading *sharing // nil: nothing is being loaded
+}
+
+// load takes the record of an instance. Those of applications come before.
+func (l *lifecycle) load(value []byte) error {
+	if l.loading == nil {
+		l.loading = newSharing(l.catalog)
+	}
+	i, err := l.loading.instance(value)
+	if err != nil {
+		return err
+	}
+	i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
+	l.addInstance(i)
+	return nil
 }
 
 // SetLabels names the labels of a child. What perWorker services have where they may no longer be ends; other instances stay.
