@@ -59,18 +59,35 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
-	// Copies counts the copies that it stands for, if its service is perWorker. CountedAt is when Copies, Want or Have last changed, and
-	// NearerAt when they last came nearer to what is wanted. Exchange is as in Assignment. All of them follow from what sites report and
-	// from the rollout, so they are in no record, which an older program could not open.
-	Copies    *wire.Copies `json:"-"`
-	CountedAt time.Time    `json:"-"`
-	NearerAt  time.Time    `json:"-"`
-	Exchange  string       `json:"-"`
+	// Copies counts the copies that it stands for, if its service is perWorker. Exchange is as in Assignment. Both follow from what sites
+	// report and from the rollout, so they are in no record, which an older program could not open.
+	Copies   *wire.Copies `json:"-"`
+	Exchange string       `json:"-"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
 	Shared  *wire.QoS    `json:"shared,omitempty"`
+	counts  *counts      // nil: they have not changed since the start
 	counted bool         // in its run's result
 	listed  string       // the holder under which the ledger lists it; empty: none
 	fence   skerry.Fence // of the copy that was reported last; zero: not known since the start
+}
+
+// counts is when Copies, Want or Have of an instance last changed, and when they last came nearer to what is wanted. Nobody changes it in
+// place.
+type counts struct{ at, nearer time.Time }
+
+// countedAt and nearerAt give these times.
+func (i *Instance) countedAt() time.Time {
+	if i.counts == nil {
+		return time.Time{}
+	}
+	return i.counts.at
+}
+
+func (i *Instance) nearerAt() time.Time {
+	if i.counts == nil {
+		return time.Time{}
+	}
+	return i.counts.nearer
 }
 
 // restarts is how often the copy that is reported was restarted since the last report. Another copy comes with a count of its own, of
@@ -182,7 +199,9 @@ func (l *ledger) list(i *Instance, holder string) {
 
 func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
 	l.index(i)
-	i.Resources = i.Spec.Resources
+	if i.Resources = nil; i.Spec.Resources != (spec.Resources{}) {
+		i.Resources = &i.Spec.Resources // which nobody changes in place
+	}
 	if i.Spec.KeepsData() {
 		l.noteClaim(i, fx)
 	}

@@ -118,11 +118,12 @@ func (i *Instance) count(now time.Time, before *Instance, k *wire.Copies) bool {
 	if same {
 		return false
 	}
-	i.CountedAt = now
+	nearer := i.nearerAt()
 	if k == nil || before.Copies == nil || before.Copies.Short == 0 || k.Former < before.Copies.Former ||
 		i.Have+k.Done > before.Have+before.Copies.Done { // beside a copy that does not come, others may come and go
-		i.NearerAt = now
+		nearer = now
 	}
+	i.counts = &counts{now, nearer}
 	return true
 }
 

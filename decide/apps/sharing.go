@@ -37,6 +37,9 @@ func (sh *sharing) instance(value []byte) (*Instance, error) {
 	if i.Spec, err = sh.spec(i, stored.Spec); err != nil {
 		return nil, err
 	}
+	if s := i.Spec; s != nil && i.Resources != nil && *i.Resources == s.Resources {
+		i.Resources = &s.Resources
+	}
 	shareText(sh, &i.Service.App.Namespace, &i.Service.App.Name, &i.Service.Service, &i.Org, &i.Revision, &i.Reason, &i.Runtime, &i.Holder,
 		&i.Target, &i.Digest, &i.Monitor)
 	shareText(sh, &i.State)
