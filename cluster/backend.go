@@ -19,12 +19,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Apps lists the site's own applications and what it holds of the root's.
-func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.AppViews(false), nil })
-}
-
-// AppPage lists a part of them. What a site holds of the root's applications is summed up from all its instances anyway.
+// AppPage lists a part of the site's own applications and of what it holds of the root's, which is summed up from all its instances anyway.
 func (s *Server) AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error) {
 	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]view.AppView, bool) {
 		return page.Cut(c.AppViews(false))
@@ -209,7 +204,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), External: s.External(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
-	m.Apps, _ = s.Apps(ctx)
+	m.Apps, _, _ = s.AppPage(ctx, apps.AppPage{})
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = view.OrphansRunning(orphans)

@@ -15,12 +15,6 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Apps lists the applications.
-func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	list, _, err := s.AppPage(ctx, apps.AppPage{})
-	return list, err
-}
-
 // AppPage lists a part of the applications.
 func (s *Server) AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error) {
 	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]view.AppView, bool) { return c.Views().AppPage(&page) })
@@ -217,7 +211,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 // WriteMetrics writes the root's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready(), Images: s.opt.Images}
-	m.Apps, _ = s.Apps(ctx)
+	m.Apps, _, _ = s.AppPage(ctx, apps.AppPage{})
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)

@@ -28,7 +28,7 @@ func (c *catalog) AppPage(page *AppPage) (out []*App, more bool) {
 		prefix = page.Namespace + "/"
 		after = max(after, prefix)
 	}
-	for key, a := range c.order.after(after) {
+	for key, a := range c.order.After(after) {
 		switch {
 		case !strings.HasPrefix(key, prefix):
 			return out, false

@@ -56,7 +56,7 @@ func (l *ledger) Page(page *InstancePage) (out []*Instance, more bool) {
 	if page.Namespace != "" && page.App != "" {
 		return l.pageOfApp(page)
 	}
-	for _, i := range l.order.after(string(page.After)) {
+	for _, i := range l.order.After(string(page.After)) {
 		switch {
 		case !page.wants(i.Service):
 		case len(out) == page.Limit:

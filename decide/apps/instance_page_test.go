@@ -47,7 +47,7 @@ func TestInstancePages(t *testing.T) {
 func TestInstancePagesOfLedger(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	list := newLedger([16]byte{}, "r")
-	for n := range 3 * mostKeyed {
+	for n := range 1500 {
 		list.addInstance(&Instance{Instance: wire.Instance{ID: skerry.InstanceID(fmt.Sprintf("i-%06d", n*7919%10_000)),
 			Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: fmt.Sprint("n", n%2), Name: fmt.Sprint("app-", n%5)},
 				Service: fmt.Sprint("s", n%3)}}})

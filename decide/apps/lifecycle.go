@@ -28,21 +28,7 @@ const (
 type lifecycle struct {
 	*catalog
 	*ledger
-	loading *sharing // nil: nothing is being loaded
-}
-
-// load takes the record of an instance. Those of applications come before.
-func (l *lifecycle) load(value []byte) error {
-	if l.loading == nil {
-		l.loading = newSharing(l.catalog)
-	}
-	i, err := l.loading.instance(value)
-	if err != nil {
-		return err
-	}
-	i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
-	l.addInstance(i)
-	return nil
+	loading func(record []byte) (*Instance, error) // nil: nothing is being loaded
 }
 
 // SetLabels names the labels of a child. What perWorker services have where they may no longer be ends; other instances stay.
@@ -203,4 +189,19 @@ func firstWhy(i *Instance, otherwise string) string {
 		return otherwise
 	}
 	return i.Why[0].Text
+}
+
+// countedAt and nearerAt give these times.
+func (i *Instance) countedAt() time.Time {
+	if i.counts == nil {
+		return time.Time{}
+	}
+	return i.counts.at
+}
+
+func (i *Instance) nearerAt() time.Time {
+	if i.counts == nil {
+		return time.Time{}
+	}
+	return i.counts.nearer
 }

@@ -24,7 +24,7 @@ func (l *lifecycle) Place(now time.Time, i *Instance, holder string, fence skerr
 func (l *lifecycle) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *wire.Effects) {
 	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
 	i.Misses++
-	i.RetryAt = now.Add(backoff(i.Misses))
+	i.RetryAt = now.Add(backoff(int(i.Misses)))
 	i.Rejected, i.Refusals, i.Why, i.Decision = nil, nil, d.Why, d
 	if changed {
 		i.Reason = firstWhy(i, "nobody is connected who could take it")
@@ -206,7 +206,7 @@ func (l *lifecycle) unplace(now time.Time, i *Instance, why string, fx *wire.Eff
 			i.Failures = 0
 		}
 		i.Failures++
-		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
+		i.RetryAt = now.Add(backoff(int(i.Failures)) - firstRetry)
 		i.Deadline, i.Told = now.Add(i.Spec.ConvergenceTime()), false
 	}
 	if r := i.Resize; r != nil { // it is started with them

@@ -32,47 +32,47 @@ func (sh *sharing) instance(value []byte) (*Instance, error) {
 	if err := json.Unmarshal(value, &stored); err != nil {
 		return nil, err
 	}
-	i := stored.Instance
+	inst := stored.Instance
 	var err error
-	if i.Spec, err = sh.spec(i, stored.Spec); err != nil {
+	if inst.Spec, err = sh.spec(inst, stored.Spec); err != nil {
 		return nil, err
 	}
-	if s := i.Spec; s != nil && i.Resources != nil && *i.Resources == s.Resources {
-		i.Resources = &s.Resources
+	if s := inst.Spec; s != nil && inst.Resources != nil && *inst.Resources == s.Resources {
+		inst.Resources = &s.Resources
 	}
-	shareText(sh, &i.Service.App.Namespace, &i.Service.App.Name, &i.Service.Service, &i.Org, &i.Revision, &i.Reason, &i.Runtime, &i.Holder,
-		&i.Target, &i.Digest, &i.Monitor)
-	shareText(sh, &i.State)
-	shareText(sh, &i.Phase)
-	shareText(sh, &i.Cluster)
-	for n := range i.Conditions {
-		shareText(sh, &i.Conditions[n].Type)
-		shareText(sh, &i.Conditions[n].Reason)
+	shareText(sh, &inst.Service.App.Namespace, &inst.Service.App.Name, &inst.Service.Service, &inst.Org, &inst.Revision, &inst.Reason,
+		&inst.Runtime, &inst.Holder, &inst.Target, &inst.Digest, &inst.Monitor)
+	shareText(sh, &inst.State)
+	shareText(sh, &inst.Phase)
+	shareText(sh, &inst.Cluster)
+	for n := range inst.Conditions {
+		shareText(sh, &inst.Conditions[n].Type)
+		shareText(sh, &inst.Conditions[n].Reason)
 	}
-	for n := range i.Timeline {
-		step := &i.Timeline[n]
+	for n := range inst.Timeline {
+		step := &inst.Timeline[n]
 		shareText(sh, &step.State)
 		shareText(sh, &step.Phase)
 		shareText(sh, &step.Text)
 	}
-	if d := i.Decision; d != nil {
+	if d := inst.Decision; d != nil {
 		shareText(sh, &d.Tier, &d.Policy, &d.Chosen)
-		if d.Instance == i.ID {
-			d.Instance = i.ID
+		if d.Instance == inst.ID {
+			d.Instance = inst.ID
 		}
 		d.Top = slices.Clone(d.Top) // without the room that was left for more
 		for n := range d.Top {
 			shareText(sh, &d.Top[n].Name)
 		}
 	}
-	return i, nil
+	return inst, nil
 }
 
 // spec gives the specification of an instance: its application's, if that is the same, or one that another instance has, too.
-func (sh *sharing) spec(i *Instance, stored json.RawMessage) (*spec.ServiceSpec, error) {
+func (sh *sharing) spec(inst *Instance, stored json.RawMessage) (*spec.ServiceSpec, error) {
 	sum := sha256.Sum256(stored)
-	if a := sh.catalog.apps[i.Service.App]; a != nil {
-		if s := a.Manifest.Spec.Service(i.Service.Service); s != nil {
+	if a := sh.catalog.apps[inst.Service.App]; a != nil {
+		if s := a.Manifest.Spec.Service(inst.Service.Service); s != nil {
 			own, known := sh.manifests[s]
 			if !known {
 				own = sha256.Sum256(mustJSON(s))

@@ -41,22 +41,22 @@ func (s stored) load(tb testing.TB) *Controller {
 // Instances that are loaded share a specification with their application or, of an earlier version, with each other, and are what their
 // records say.
 func TestLoadedInstancesShare(t *testing.T) {
-	c, st := controller(t, Quota{}), stored{}
-	st.keep(do(t, c, apply(4)))
-	first := c.InstancesOf(shop)
-	for n, i := range first { // they run, so that the next version takes their places one after the other
+	first, st := controller(t, Quota{}), stored{}
+	st.keep(do(t, first, apply(4)))
+	running := first.InstancesOf(shop)
+	for n, i := range running { // they run, so that the next version takes their places one after the other
 		var fx wire.Effects
-		c.Place(now, i, fmt.Sprint("site-", n), skerry.Fence{RootEpoch: uint64(n + 1)}, &wire.Decision{At: now, Instance: i.ID, Tier: "root",
+		first.Place(now, i, fmt.Sprint("site-", n), skerry.Fence{RootEpoch: uint64(n + 1)}, &wire.Decision{At: now, Instance: i.ID, Tier: "root",
 			Policy: "rom", Chosen: fmt.Sprint("site-", n), Top: []wire.Candidate{{Name: fmt.Sprint("site-", n), Chosen: true}}}, &fx)
-		c.Observe(now, i.Holder, wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Phase: skerry.PhaseRunning,
+		first.Observe(now, i.Holder, wire.Observation{ID: i.ID, Gen: i.Gen, Fence: i.Fence, State: skerry.Running, Phase: skerry.PhaseRunning,
 			Ready: true, Revision: i.Revision}, &fx)
 		st.keep(fx)
 	}
-	st.keep(do(t, c, apply(4, func(a *Apply) { a.App.Spec.Services[0].Image = "web:2" })))
-	d := st.load(t)
-	own := d.App(shop).Manifest.Spec.Service("web")
+	st.keep(do(t, first, apply(4, func(a *Apply) { a.App.Spec.Services[0].Image = "web:2" })))
+	again := st.load(t)
+	own := again.App(shop).Manifest.Spec.Service("web")
 	old, fresh := map[*spec.ServiceSpec]int{}, 0
-	for _, i := range d.InstancesOf(shop) {
+	for _, i := range again.InstancesOf(shop) {
 		if i.Spec == own {
 			fresh++
 		} else {
@@ -69,7 +69,7 @@ func TestLoadedInstancesShare(t *testing.T) {
 	if fresh == 0 || len(old) != 1 {
 		t.Errorf("got %d instances with their application's specification, and %d specifications of before; want some, and 1", fresh, len(old))
 	}
-	if d.loading != nil {
+	if again.loading != nil {
 		t.Error("what is needed to load is kept after the start, want it dropped")
 	}
 }
@@ -94,13 +94,13 @@ func TestLoadOddSpecification(t *testing.T) {
 // BenchmarkLoad loads applications of two services with five instances each. B/instance is what is kept.
 func BenchmarkLoad(b *testing.B) {
 	const applications = 300
-	c, st := New([16]byte{1}, "t"), stored{}
+	made, st := New([16]byte{1}, "t"), stored{}
 	step := func(msg any) {
-		fx, ok := c.Handle(now, msg)
+		fx, ok := made.Handle(now, msg)
 		if !ok || fx.Err != nil {
 			b.Fatalf("%T: got %v, %v, want it done", msg, ok, fx.Err)
 		}
-		fx.Merge(c.Reconcile(now))
+		fx.Merge(made.Reconcile(now))
 		st.keep(fx)
 	}
 	step(PutOrg{Org: Org{Name: "harbour"}})

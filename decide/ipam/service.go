@@ -168,13 +168,7 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 		delete(n.resting, addr)
 		n.give(w.Key, addr)
 	}
-	*a = Addresses{held: make([]heldBy, 0, len(wants))}
-	for _, w := range wants {
-		a.held = append(a.held, heldBy{w.Key, n.held[w.Key]})
-	}
-	if len(n.resting) > 0 {
-		a.resting = n.resting
-	}
+	*a = n.made(wants)
 	return nil
 }
 
@@ -187,6 +181,18 @@ type choice struct {
 
 func newChoice(many int) *choice {
 	return &choice{make(map[Key]netip.Addr, many), make(map[netip.Addr]Key, many), map[netip.Addr]rest{}}
+}
+
+// made gives the addresses of what is wanted, which is in order.
+func (a *choice) made(wants []Want) Addresses {
+	out := Addresses{held: make([]heldBy, 0, len(wants))}
+	for _, w := range wants {
+		out.held = append(out.held, heldBy{w.Key, a.held[w.Key]})
+	}
+	if len(a.resting) > 0 {
+		out.resting = a.resting
+	}
+	return out
 }
 
 func (a *choice) give(k Key, addr netip.Addr) { a.held[k], a.holder[addr] = addr, k }
@@ -305,7 +311,7 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	n, seen, texts := Addresses{}, map[netip.Addr]bool{}, map[string]string{}
+	out, seen, texts := Addresses{}, map[netip.Addr]bool{}, map[string]string{}
 	for _, h := range in {
 		if seen[h.Addr] || !spec.ServicePrefix().Contains(h.Addr) || spec.ServiceReserved(h.Addr) {
 			return fmt.Errorf("address %s is stored twice, or is no service address", h.Addr)
@@ -313,22 +319,22 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 		seen[h.Addr] = true
 		h.shareTexts(texts)
 		if !h.Until.IsZero() {
-			if n.resting == nil {
-				n.resting = map[netip.Addr]rest{}
+			if out.resting == nil {
+				out.resting = map[netip.Addr]rest{}
 			}
-			n.resting[h.Addr] = rest{h.Key, h.Until}
+			out.resting[h.Addr] = rest{h.Key, h.Until}
 			continue
 		}
-		n.held = append(n.held, heldBy{h.Key, h.Addr})
+		out.held = append(out.held, heldBy{h.Key, h.Addr})
 	}
-	n.held = slices.Clone(n.held) // without the room that was left for more
-	slices.SortFunc(n.held, func(x, y heldBy) int { return x.compare(y.Key) })
-	for at := 1; at < len(n.held); at++ {
-		if n.held[at].Key == n.held[at-1].Key {
-			return fmt.Errorf("%s has two stored addresses", n.held[at].Key)
+	out.held = slices.Clone(out.held) // without the room that was left for more
+	slices.SortFunc(out.held, func(x, y heldBy) int { return x.compare(y.Key) })
+	for at := 1; at < len(out.held); at++ {
+		if out.held[at].Key == out.held[at-1].Key {
+			return fmt.Errorf("%s has two stored addresses", out.held[at].Key)
 		}
 	}
-	*a = n
+	*a = out
 	return nil
 }
 

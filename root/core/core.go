@@ -66,16 +66,10 @@ func New(opt Options) *Core {
 		opt.LostAfter = DefaultLostAfter
 	}
 	codec := wire.New()
-	opt.Sets.Common = func(key string, value []byte) (from, to int) {
-		if !strings.HasPrefix(key, "inst/") {
-			return 0, 0
-		}
-		return codec.SpecIn(value)
-	}
+	opt.Sets.Common = commonIn(codec)
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
 		codec: codec, reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
-		relations: newRelations(),
-		failover:  newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
@@ -458,12 +452,11 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire
 func (c *Core) review(now time.Time, child *members.Child, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(child.Name) {
 		key := wire.AssignmentKey(i.ID)
-		wanted := child.Desired.Has(key)
 		_, orphaned, has := child.Observed.Get(key)
 		if has && !orphaned {
 			continue
 		}
-		if !wanted {
+		if !child.Desired.Has(key) {
 			c.gone(now, child.Name, i.ID, fx)
 		}
 	}

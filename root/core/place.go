@@ -3,6 +3,7 @@ package core
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -100,6 +101,16 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 		d := wire.Decision{At: now, Instance: i.ID, Tier: "root",
 			Why: []wire.Reason{{What: "size", Text: err.Error(), Hint: "make the manifest smaller"}}}
 		c.Apps.NoPlace(now, i, &d, fx)
+	}
+}
+
+// commonIn finds the specification in the encoded assignment of an instance, which those of its service have as well.
+func commonIn(codec *wire.Codec) func(key string, value []byte) (from, to int) {
+	return func(key string, value []byte) (from, to int) {
+		if !strings.HasPrefix(key, "inst/") {
+			return 0, 0
+		}
+		return codec.SpecIn(value)
 	}
 }
 

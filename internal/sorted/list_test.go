@@ -1,4 +1,4 @@
-package apps
+package sorted
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 )
 
 // What is kept in order is what a map has whose keys are sorted, whatever came and went before.
-func TestSorted(t *testing.T) {
+func TestList(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	var kept sorted[int]
+	var kept List[int]
 	want := map[string]int{}
 	check := func(step int) {
 		t.Helper()
@@ -21,7 +21,7 @@ func TestSorted(t *testing.T) {
 		}
 		got := map[string]int{}
 		var keys []string
-		for key, value := range kept.after(after) {
+		for key, value := range kept.After(after) {
 			keys, got[key] = append(keys, key), value
 		}
 		wanted := maps.Clone(want)
@@ -39,10 +39,10 @@ func TestSorted(t *testing.T) {
 	for step := range 20_000 {
 		key := fmt.Sprintf("k-%05d", random.IntN(5000))
 		if (step/5000+random.IntN(3))%3 == 0 { // more come, then more go
-			kept.remove(key)
+			kept.Remove(key)
 			delete(want, key)
 		} else {
-			kept.put(key, step)
+			kept.Put(key, step)
 			want[key] = step
 		}
 		if step%97 == 0 {
@@ -50,7 +50,7 @@ func TestSorted(t *testing.T) {
 		}
 	}
 	for key := range want {
-		kept.remove(key)
+		kept.Remove(key)
 	}
 	clear(want)
 	if check(1); len(kept.parts) != 0 {
@@ -59,10 +59,10 @@ func TestSorted(t *testing.T) {
 }
 
 // Keys that come in order, as from a store, leave no half-empty parts.
-func TestSortedInOrder(t *testing.T) {
-	var kept sorted[int]
+func TestListInOrder(t *testing.T) {
+	var kept List[int]
 	for n := range 10 * mostKeyed {
-		kept.put(fmt.Sprintf("%06d", n), n)
+		kept.Put(fmt.Sprintf("%06d", n), n)
 	}
 	if got := len(kept.parts); got != 10 {
 		t.Errorf("%d values that came in order: got %d parts, want 10", 10*mostKeyed, got)
