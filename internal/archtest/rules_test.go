@@ -28,6 +28,7 @@ var imports = map[string]string{
 	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile internal/sorted",
 	"decide/members":   ". wire decide/reconcile",
 	"decide/lease":     "wire",
+	"internal/sorted":  "",
 
 	// state, identity, transport
 	"store":             "internal/files",
