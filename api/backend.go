@@ -25,11 +25,12 @@ type Backend interface {
 	// digests on the way.
 	Do(ctx context.Context, msg any) (any, error)
 
-	// Apps and the other lists but InstancePage are made whole for each page: of 1,000 applications of two services that takes a core some
-	// 10 ms of a processor, and of 1,000 sites 1 ms (root/core BenchmarkLists). Clients ask for pages of 1,000.
-	Apps(ctx context.Context) ([]view.AppView, error)
+	// AppPage gives a part of the applications, in the order of their keys, and whether there are more after it. A root sums up those of the
+	// page alone: of 1,000 with two services each that takes a core some 10 ms of a processor (root/core BenchmarkLists).
+	AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error)
 	// App shows one with its manifest: as it is (0), or as it was in a generation that is kept.
 	App(ctx context.Context, key skerry.AppKey, gen skerry.Generation) (view.AppView, error)
+	// Instances and the other lists without a page of their own are made whole for each page.
 	Instances(ctx context.Context) ([]wire.Instance, error)
 	// InstancePage gives a part of them, in the order of their IDs, and whether there are more after it.
 	InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error)

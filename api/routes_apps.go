@@ -63,6 +63,27 @@ func addManifest(h *Handler) {
 		})
 }
 
+// appPage gives the page of applications that a user may see.
+func appPage(ctx context.Context, handler *Handler, in PageIn, page apps.AppPage) (*pageAnswer[view.AppView], error) {
+	const list = "/v1/apps"
+	page.Limit = in.Limit
+	if in.Continue != "" {
+		var err error
+		if page.After, err = readPageToken(list, in.Continue); err != nil {
+			return nil, err
+		}
+	}
+	got, more, err := handler.opt.Backend.AppPage(ctx, page)
+	if err != nil {
+		return nil, err
+	}
+	out := &pageAnswer[view.AppView]{Page[view.AppView]{Items: got}}
+	if more {
+		out.Body.Continue = pageToken(list, got[len(got)-1].Key.String())
+	}
+	return out, nil
+}
+
 func (h *Handler) addApps() {
 	type listIn struct {
 		PageIn
@@ -72,10 +93,9 @@ func (h *Handler) addApps() {
 		Scope: auth.ScopeAppsRead, Object: objEach, Tag: "applications",
 		Summary: "List the applications."},
 		func(ctx context.Context, who *auth.Principal, in *listIn) (*pageAnswer[view.AppView], error) {
-			list, err := h.opt.Backend.Apps(ctx)
-			return pageSeen("/v1/apps", in.PageIn, list, err, func(a *view.AppView) bool {
-				return (in.Namespace == "" || a.Key.Namespace == in.Namespace) && who.May(auth.ScopeAppsRead, a.Org, h.cluster())
-			}, func(a *view.AppView) string { return a.Key.String() })
+			cluster := h.cluster()
+			return appPage(ctx, h, in.PageIn, apps.AppPage{Namespace: in.Namespace,
+				May: func(org string) bool { return who.May(auth.ScopeAppsRead, org, cluster) }})
 		})
 	h.addApply()
 	h.addRollouts()

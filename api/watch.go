@@ -15,6 +15,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -195,7 +196,7 @@ func (x *watcher) list() error {
 	oldApps, oldInst := x.toldApps, x.toldInst
 	x.toldApps, x.toldInst = map[skerry.AppKey]bool{}, map[skerry.InstanceID]bool{}
 	if x.o.wants(WatchApp) {
-		list, err := x.h.opt.Backend.Apps(x.ctx)
+		list, _, err := x.h.opt.Backend.AppPage(x.ctx, apps.AppPage{Namespace: x.o.namespace})
 		if err != nil {
 			return err
 		}

@@ -19,9 +19,11 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Apps lists the site's own applications and what it holds of the root's.
-func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.AppViews(false), nil })
+// AppPage lists a part of the site's own applications and of what it holds of the root's, which is summed up from all its instances anyway.
+func (s *Server) AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error) {
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]view.AppView, bool) {
+		return page.Cut(c.AppViews(false))
+	})
 }
 
 // App shows one application; the manifest, that of an earlier generation if gen says so, is there for the site's own.
@@ -36,15 +38,7 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // InstancePage lists a part of the instances at the site.
 func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error) {
-	type part struct {
-		list []wire.Instance
-		more bool
-	}
-	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
-		list, more := c.InstancePage(&page)
-		return part{list, more}, nil
-	})
-	return got.list, got.more, err
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]wire.Instance, bool) { return c.InstancePage(&page) })
 }
 
 // Explain tells how an instance came to its worker.
@@ -210,7 +204,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), External: s.External(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
-	m.Apps, _ = s.Apps(ctx)
+	m.Apps, _, _ = s.AppPage(ctx, apps.AppPage{})
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = view.OrphansRunning(orphans)

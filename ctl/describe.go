@@ -352,9 +352,11 @@ func describeInstance(ctx context.Context, client *api.Client, out io.Writer, id
 	if inst.Exit != nil {
 		pairs.add("Last exit", inst.Exit.String()+", "+when(now, inst.Exit.At))
 	}
-	pairs.add("Limits", limitsText(inst.Resources))
-	if inst.Overhead != (spec.Resources{}) {
-		pairs.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(inst.Overhead), inst.Runtime))
+	if inst.Resources != nil {
+		pairs.add("Limits", limitsText(*inst.Resources))
+	}
+	if inst.Overhead != nil {
+		pairs.add("Overhead", fmt.Sprintf("%s, for runtime %s", resourcesText(*inst.Overhead), inst.Runtime))
 	}
 	if inst.Egress != nil {
 		pairs.add("Egress", inst.Egress.String())

@@ -142,7 +142,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		return true
 	})
-	if _, err := s.Root.Apps(t.Context()); err != nil {
+	if _, _, err := s.Root.AppPage(t.Context(), apps.AppPage{}); err != nil {
 		t.Errorf("readers are not answered: %v", err)
 	}
 	s.await("the root says that it is not ready", func() bool { return s.Root.Ready() != nil })

@@ -167,7 +167,7 @@ func TestMissingImageNamesTheField(t *testing.T) {
 	if e == nil || e.Code != skerry.CodeInvalid || !strings.Contains(e.Message, "skerry.local/no/such:1") || e.Hint == "" || len(e.Problems) != 1 || e.Problems[0].Path != "spec.services[0].image" {
 		t.Fatalf("%+v", e)
 	}
-	if list, _ := s.Root.Apps(t.Context()); len(list) != 0 {
+	if list, _, _ := s.Root.AppPage(t.Context(), apps.AppPage{}); len(list) != 0 {
 		t.Error("something was stored")
 	}
 }
@@ -304,7 +304,7 @@ func TestRestartAndDelete(t *testing.T) {
 	})
 	s.do(apps.Delete{Key: before.Service.App})
 	s.await("it is gone", func() bool {
-		list, err := s.Root.Apps(context.Background())
+		list, _, err := s.Root.AppPage(context.Background(), apps.AppPage{})
 		return err == nil && len(list) == 0
 	})
 	if left := s.pids(); len(left) != 0 {

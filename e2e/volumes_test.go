@@ -136,7 +136,7 @@ func TestLocalVolume(t *testing.T) {
 	}
 	s.do(apps.Delete{Key: skerry.AppKey{Namespace: "default", Name: "ledger"}})
 	s.await("the application is gone", func() bool {
-		list, err := s.Root.Apps(t.Context())
+		list, _, err := s.Root.AppPage(t.Context(), apps.AppPage{})
 		return err == nil && len(list) == 0 && len(s.pids()) == 0
 	})
 	if v := volume(); v.State != view.VolumeKept || v.Since.IsZero() || v.Size != 8*skerry.MiB {

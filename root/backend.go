@@ -15,9 +15,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Apps lists the applications.
-func (s *Server) Apps(ctx context.Context) ([]view.AppView, error) {
-	return tier.View(ctx, s.Role, func(c *core.Core) ([]view.AppView, error) { return c.Views().AppViews(), nil })
+// AppPage lists a part of the applications.
+func (s *Server) AppPage(ctx context.Context, page apps.AppPage) ([]view.AppView, bool, error) {
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]view.AppView, bool) { return c.Views().AppPage(&page) })
 }
 
 // App shows one application with its manifest, that of an earlier generation if gen says so.
@@ -40,19 +40,14 @@ func (s *Server) Instances(ctx context.Context) ([]wire.Instance, error) {
 
 // InstancePage lists a part of the instances.
 func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error) {
-	type part struct {
-		list []wire.Instance
-		more bool
-	}
-	got, err := tier.View(ctx, s.Role, func(c *core.Core) (part, error) {
+	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]wire.Instance, bool) {
 		picked, more := c.Apps.Page(&page)
-		out := part{make([]wire.Instance, 0, len(picked)), more}
+		out := make([]wire.Instance, 0, len(picked))
 		for _, i := range picked {
-			out.list = append(out.list, i.Shown())
+			out = append(out, i.Shown())
 		}
-		return out, nil
+		return out, more
 	})
-	return got.list, got.more, err
 }
 
 // Explain tells how an instance came to its cluster.
@@ -216,7 +211,7 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 // WriteMetrics writes the root's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready(), Images: s.opt.Images}
-	m.Apps, _ = s.Apps(ctx)
+	m.Apps, _, _ = s.AppPage(ctx, apps.AppPage{})
 	m.Instances, _ = s.Instances(ctx)
 	orphans, _ := s.Orphans(ctx)
 	m.Orphans = len(orphans)

@@ -80,7 +80,7 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 			if d := i.Assignment(a.Digests).Digest[s.Image]; d != s.Digest {
 				return fmt.Sprintf("%s of revision %s is told to run %q, and the revision is %q", i.ID, s.Revision, d, s.Digest)
 			}
-			if i.Resources != i.Spec.Resources {
+			if want := i.Spec.Resources.OrNone(); (want == nil) != (i.Resources == nil) || want != nil && *want != *i.Resources {
 				return fmt.Sprintf("%s is shown with %+v and has %+v", i.ID, i.Resources, i.Spec.Resources)
 			}
 		}

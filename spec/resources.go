@@ -80,6 +80,14 @@ func FromVector(v ResourceVector) Resources {
 		HugePages: HugePages{skerry.Bytes(v[8]), skerry.Bytes(v[9])}}
 }
 
+// OrNone gives a copy, or nil if there is nothing.
+func (r Resources) OrNone() *Resources {
+	if r == (Resources{}) {
+		return nil
+	}
+	return &r
+}
+
 // Add gives the sum; Pids is taken from r.
 func (r Resources) Add(s Resources) Resources {
 	a, b := r.Vector(), s.Vector()

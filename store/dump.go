@@ -86,7 +86,18 @@ func Dump(ctx context.Context, store Store, out io.Writer, beside ...Record) err
 	return b.Flush()
 }
 
-func snapshot(ctx context.Context, s Store, begin func(int64) error, each func(Record) error) error {
+// Lister is the part of a Store that Scan needs.
+type Lister interface {
+	List(ctx context.Context, prefix string) ([]Record, int64, error)
+}
+
+// Scan calls each with all records of one moment, in key order. Where the store can, they are read while it runs: a list of all would have
+// a large store in memory twice.
+func Scan(ctx context.Context, s Lister, each func(Record) error) error {
+	return snapshot(ctx, s, func(int64) error { return nil }, each)
+}
+
+func snapshot(ctx context.Context, s Lister, begin func(int64) error, each func(Record) error) error {
 	if sn, ok := s.(snapshotter); ok {
 		return sn.snapshot(ctx, begin, each)
 	}

@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -69,4 +70,17 @@ func (c *Codec) Unmarshal(data []byte, into any) error {
 		return fmt.Errorf("decode %T: %w", into, err)
 	}
 	return nil
+}
+
+// SpecIn finds where in an encoded spec.Assignment the specification is, which is the same for all instances of a service. Without one it
+// gives two zeros.
+func (c *Codec) SpecIn(assignment []byte) (from, to int) {
+	var has struct {
+		Spec cbor.RawMessage `cbor:"7,keyasint"`
+	}
+	if c.dec.Unmarshal(assignment, &has) != nil || len(has.Spec) == 0 {
+		return 0, 0
+	}
+	from = bytes.Index(assignment, has.Spec)
+	return from, from + len(has.Spec)
 }

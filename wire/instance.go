@@ -224,15 +224,15 @@ type Instance struct {
 	StartedAt  time.Time          `json:"startedAt,omitzero"`
 	Stopping   bool               `json:"stopping,omitempty"`
 	Digest     string             `json:"digest,omitempty"`
-	Monitor    string             `json:"monitor,omitempty"`  // what runs its machine, with the version; empty: it has none, or it is not known
-	Resources  spec.Resources     `json:"resources,omitzero"` // of the main container, as they apply now
+	Monitor    string             `json:"monitor,omitempty"`   // what runs its machine, with the version; empty: it has none, or it is not known
+	Resources  *spec.Resources    `json:"resources,omitempty"` // of the main container, as they apply now; nil: none, or not known
 	// rules in force on its worker, as its site tells; nil: none, or not known above the site
-	Egress   *spec.Egress   `json:"egress,omitempty"`
-	Overhead spec.Resources `json:"overhead,omitzero"` // what its runtime takes of the worker beside what its containers ask for
-	Timeline []Step         `json:"timeline,omitempty"`
-	Want     int            `json:"want,omitempty"` // copies of a perWorker instance
-	Have     int            `json:"have,omitempty"`
-	Devices  []string       `json:"devices,omitempty"` // of its worker that it has; its site alone knows them
+	Egress   *spec.Egress    `json:"egress,omitempty"`
+	Overhead *spec.Resources `json:"overhead,omitempty"` // what its runtime takes of the worker beside what its containers ask for
+	Timeline []Step          `json:"timeline,omitempty"`
+	Want     int             `json:"want,omitempty"` // copies of a perWorker instance
+	Have     int             `json:"have,omitempty"`
+	Devices  []string        `json:"devices,omitempty"` // of its worker that it has; its site alone knows them
 }
 
 // Step is one entry of an instance's timeline.

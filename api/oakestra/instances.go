@@ -52,7 +52,7 @@ func showInstance(i *wire.Instance) instance {
 	out := instance{Number: i.Ordinal, Status: status(i), Detail: i.Reason, Cluster: clusterID(i.Cluster)}
 	if q := i.QoS; q != nil {
 		out.CPUPercent = fmt.Sprintf("%.1f", float64(q.CPU)/10)
-		if i.Resources.Memory > 0 {
+		if i.Resources != nil && i.Resources.Memory > 0 {
 			out.MemoryPercent = fmt.Sprintf("%.1f", 100*float64(q.Memory)/float64(i.Resources.Memory))
 		}
 	}

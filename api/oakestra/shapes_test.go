@@ -34,7 +34,7 @@ func TestStatuses(t *testing.T) {
 func TestShapes(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	running := wire.Instance{Ordinal: 2, State: skerry.Running, Phase: skerry.PhaseRunning, Cluster: "harbour",
-		Resources: spec.Resources{Memory: 64 * skerry.MiB}, QoS: &wire.QoS{CPU: 250, Memory: 16 * skerry.MiB},
+		Resources: &spec.Resources{Memory: 64 * skerry.MiB}, QoS: &wire.QoS{CPU: 250, Memory: 16 * skerry.MiB},
 		Ports: []wire.PortBinding{{Name: "http", Port: 80, HostPort: 8080}}}
 	classes := []wire.ClassAggregate{{Class: wire.Class{Arch: "amd64", Runtimes: []string{"oci", "wasm"}}, Workers: 2},
 		{Class: wire.Class{Arch: "arm64", Runtimes: []string{"native", "oci"}}, Workers: 1}}

@@ -188,7 +188,8 @@ func (h *herald) show(p *placement) wire.Instance {
 		State: o.State, Phase: o.Phase, Reason: o.Reason, Why: o.Why, Cluster: skerry.ClusterName(h.name), Worker: skerry.WorkerName(p.Worker),
 		Runtime: o.Runtime, Restarts: o.Restarts, Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: p.A.Fence, QoS: p.qos,
 		CreatedAt: p.Created, StartedAt: o.StartedAt, Stopping: p.Removing, Digest: o.Digest, Monitor: o.Monitor, Timeline: p.Timeline,
-		Resources: p.A.Level.Enforced(p.A.Spec.Resources, p.A.Runtime), Overhead: p.A.Spec.Overhead(p.A.Runtime), Egress: p.A.Egress,
+		Resources: p.A.Level.Enforced(p.A.Spec.Resources, p.A.Runtime).OrNone(),
+		Overhead:  p.A.Spec.Overhead(p.A.Runtime).OrNone(), Egress: p.A.Egress,
 		Devices: p.A.Devices}
 	why := o.Reason
 	if !o.Ready && why == "" {

@@ -146,7 +146,7 @@ func (s *sender) has(worker string, id skerry.InstanceID) bool {
 		return false
 	}
 	key := wire.AssignmentKey(id)
-	_, has := k.Desired.Get(key)
+	has := k.Desired.Has(key)
 	orphans, _ := k.Desired.Orphans()
 	return has || slices.ContainsFunc(orphans, func(o wire.HeldItem) bool { return o.Key == key })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/sorted"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -59,8 +60,9 @@ type Run struct {
 // maps (archtest TestOwners).
 type catalog struct {
 	apps    map[skerry.AppKey]*App
-	targets []string        // children among which perWorker services are spread
-	shut    map[string]bool // those of them that get nothing new
+	order   sorted.List[*App] // the same by the text of their keys
+	targets []string          // children among which perWorker services are spread
+	shut    map[string]bool   // those of them that get nothing new
 	dirty   map[skerry.AppKey]bool
 	wake    map[skerry.AppKey]time.Time
 	frozen  bool // delegated applications stay as they are
@@ -75,11 +77,13 @@ func newCatalog() *catalog {
 func (c *catalog) enter(a *App) {
 	a.revisions = revisionsOf(&a.Manifest)
 	c.apps[a.Key()] = a
+	c.order.Put(a.Key().String(), a)
 }
 
 // forget takes an application out.
 func (c *catalog) forget(k skerry.AppKey, fx *wire.Effects) {
 	delete(c.apps, k)
+	c.order.Remove(k.String())
 	delete(c.wake, k)
 	delete(c.dirty, k)
 	fx.Delete(prefixApp + k.String())
@@ -133,8 +137,10 @@ func (c *catalog) App(k skerry.AppKey) *App { return c.apps[k] }
 
 // Apps lists all applications in key order.
 func (c *catalog) Apps() []*App {
-	out := slices.AppendSeq(make([]*App, 0, len(c.apps)), maps.Values(c.apps))
-	slices.SortFunc(out, func(a, b *App) int { return strings.Compare(a.Key().String(), b.Key().String()) })
+	out := make([]*App, 0, len(c.apps))
+	for _, a := range c.order.After("") {
+		out = append(out, a)
+	}
 	return out
 }
 

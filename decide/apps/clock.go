@@ -8,6 +8,7 @@ import (
 // Start ends loading. What was noted under a clock that was ahead of the present one counts as of now: else nothing would follow
 // from it until that time comes.
 func (l *lifecycle) Start(now time.Time) {
+	l.loading = nil
 	for _, i := range l.inst {
 		i.Conditions = slices.Clone(i.Conditions)
 		for n := range i.Conditions {

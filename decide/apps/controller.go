@@ -17,6 +17,7 @@ package apps
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	applications, instances := newCatalog(), newLedger(seed, tier)
-	c := &Controller{lifecycle: &lifecycle{applications, instances}, history: &history{map[skerry.AppKey][]*Past{}}}
+	c := &Controller{lifecycle: &lifecycle{catalog: applications, ledger: instances}, history: &history{map[skerry.AppKey][]*Past{}}}
 	c.tenants = newTenants(applications, instances)
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
@@ -76,14 +77,12 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		err = c.secrets.load(value)
 	case prefixApp:
 		err = read(value, func(a *App) {
+			a.Manifest.Spec.Services = slices.Clone(a.Manifest.Spec.Services) // without the room that was left for more: 1.5 KB for each
 			c.addApp(a)
 			c.Look(a.Key())
 		})
 	case prefixInst:
-		err = read(value, func(i *Instance) {
-			i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
-			c.addInstance(i)
-		})
+		err = loadInstance(c.lifecycle, value)
 	case prefixClaim:
 		err = c.loadClaim(value)
 	case prefixPast:
@@ -99,6 +98,20 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		return true, fmt.Errorf("record %s: %w", key, err)
 	}
 	return true, nil
+}
+
+// loadInstance takes the record of an instance. Those of applications come before.
+func loadInstance(l *lifecycle, value []byte) error {
+	if l.loading == nil {
+		l.loading = newSharing(l.catalog).instance
+	}
+	i, err := l.loading(value)
+	if err != nil {
+		return err
+	}
+	i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
+	l.addInstance(i)
+	return nil
 }
 
 // Audit says what of the parts' state does not balance. It costs as much as there is; tests call it after every step.

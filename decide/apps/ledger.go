@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/sorted"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -24,8 +25,8 @@ type Instance struct {
 	Rejected []string          `json:"rejected,omitempty"` // children that had no place for it, in this round
 	Refusals []wire.Reason     `json:"refusals,omitempty"` // what they said
 	Restart  uint64            `json:"restart,omitempty"`  // restart asked for
-	Failures int               `json:"failures,omitempty"` // in a row, for the back-off
-	Misses   int               `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
+	Failures int32             `json:"failures,omitempty"` // in a row, for the back-off
+	Misses   int32             `json:"misses,omitempty"`   // rounds in a row in which nobody had a place, for the back-off
 	RetryAt  time.Time         `json:"retryAt,omitzero"`   // not before
 	Deadline time.Time         `json:"deadline,omitzero"`  // end of the convergence time
 	Told     bool              `json:"told,omitempty"`     // the deadline's event was sent
@@ -59,19 +60,21 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
-	// Copies counts the copies that it stands for, if its service is perWorker. CountedAt is when Copies, Want or Have last changed, and
-	// NearerAt when they last came nearer to what is wanted. Exchange is as in Assignment. All of them follow from what sites report and
-	// from the rollout, so they are in no record, which an older program could not open.
-	Copies    *wire.Copies `json:"-"`
-	CountedAt time.Time    `json:"-"`
-	NearerAt  time.Time    `json:"-"`
-	Exchange  string       `json:"-"`
+	counted bool // in its run's result; it is here because the size of an instance is a kilobyte
+	// Copies counts the copies that it stands for, if its service is perWorker. Exchange is as in Assignment. Both follow from what sites
+	// report and from the rollout, so they are in no record, which an older program could not open.
+	Copies   *wire.Copies `json:"-"`
+	Exchange string       `json:"-"`
 	// Shared is what all instances of its service at its holder use together, where that is all that is known.
-	Shared  *wire.QoS    `json:"shared,omitempty"`
-	counted bool         // in its run's result
-	listed  string       // the holder under which the ledger lists it; empty: none
-	fence   skerry.Fence // of the copy that was reported last; zero: not known since the start
+	Shared *wire.QoS    `json:"shared,omitempty"`
+	counts *counts      // nil: they have not changed since the start
+	listed string       // the holder under which the ledger lists it; empty: none
+	fence  skerry.Fence // of the copy that was reported last; zero: not known since the start
 }
+
+// counts is when Copies, Want or Have of an instance last changed, and when they last came nearer to what is wanted. Nobody changes it in
+// place.
+type counts struct{ at, nearer time.Time }
 
 // restarts is how often the copy that is reported was restarted since the last report. Another copy comes with a count of its own, of
 // which nothing is new: an original that is kept in place of its replacement counts on where it was.
@@ -114,6 +117,7 @@ type ledger struct {
 	counter   uint64
 	local     string // prefix for instance ids; keeps those of different tiers apart
 	inst      map[skerry.InstanceID]*Instance
+	order     sorted.List[*Instance] // the same by ID
 	byService map[skerry.ServiceKey]map[skerry.InstanceID]*Instance
 	byHolder  map[string]map[skerry.InstanceID]*Instance
 	unplaced  map[skerry.InstanceID]bool
@@ -131,6 +135,7 @@ func newLedger(seed [16]byte, tier string) *ledger {
 
 func (l *ledger) addInstance(i *Instance) {
 	l.inst[i.ID] = i
+	l.order.Put(string(i.ID), i)
 	m := l.byService[i.Service]
 	if m == nil {
 		m = map[skerry.InstanceID]*Instance{}
@@ -180,7 +185,9 @@ func (l *ledger) list(i *Instance, holder string) {
 
 func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
 	l.index(i)
-	i.Resources = i.Spec.Resources
+	if i.Resources = nil; i.Spec.Resources != (spec.Resources{}) {
+		i.Resources = &i.Spec.Resources // which nobody changes in place
+	}
 	if i.Spec.KeepsData() {
 		l.noteClaim(i, fx)
 	}
@@ -195,6 +202,7 @@ func (l *ledger) showInstance(i *Instance, fx *wire.Effects) {
 
 func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
 	delete(l.inst, i.ID)
+	l.order.Remove(string(i.ID))
 	delete(l.byService[i.Service], i.ID)
 	if len(l.byService[i.Service]) == 0 {
 		delete(l.byService, i.Service)

@@ -28,6 +28,7 @@ const (
 type lifecycle struct {
 	*catalog
 	*ledger
+	loading func(record []byte) (*Instance, error) // nil: nothing is being loaded
 }
 
 // SetLabels names the labels of a child. What perWorker services have where they may no longer be ends; other instances stay.
@@ -188,4 +189,19 @@ func firstWhy(i *Instance, otherwise string) string {
 		return otherwise
 	}
 	return i.Why[0].Text
+}
+
+// countedAt and nearerAt give these times.
+func (i *Instance) countedAt() time.Time {
+	if i.counts == nil {
+		return time.Time{}
+	}
+	return i.counts.at
+}
+
+func (i *Instance) nearerAt() time.Time {
+	if i.counts == nil {
+		return time.Time{}
+	}
+	return i.counts.nearer
 }

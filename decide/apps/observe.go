@@ -24,7 +24,7 @@ func (l *lifecycle) Place(now time.Time, i *Instance, holder string, fence skerr
 func (l *lifecycle) NoPlace(now time.Time, i *Instance, d *wire.Decision, fx *wire.Effects) {
 	changed := len(i.Why) != len(d.Why) || len(i.Why) > 0 && i.Why[0].Text != d.Why[0].Text
 	i.Misses++
-	i.RetryAt = now.Add(backoff(i.Misses))
+	i.RetryAt = now.Add(backoff(int(i.Misses)))
 	i.Rejected, i.Refusals, i.Why, i.Decision = nil, nil, d.Why, d
 	if changed {
 		i.Reason = firstWhy(i, "nobody is connected who could take it")
@@ -118,11 +118,12 @@ func (i *Instance) count(now time.Time, before *Instance, k *wire.Copies) bool {
 	if same {
 		return false
 	}
-	i.CountedAt = now
+	nearer := i.nearerAt()
 	if k == nil || before.Copies == nil || before.Copies.Short == 0 || k.Former < before.Copies.Former ||
 		i.Have+k.Done > before.Have+before.Copies.Done { // beside a copy that does not come, others may come and go
-		i.NearerAt = now
+		nearer = now
 	}
+	i.counts = &counts{now, nearer}
 	return true
 }
 
@@ -205,7 +206,7 @@ func (l *lifecycle) unplace(now time.Time, i *Instance, why string, fx *wire.Eff
 			i.Failures = 0
 		}
 		i.Failures++
-		i.RetryAt = now.Add(backoff(i.Failures) - firstRetry)
+		i.RetryAt = now.Add(backoff(int(i.Failures)) - firstRetry)
 		i.Deadline, i.Told = now.Add(i.Spec.ConvergenceTime()), false
 	}
 	if r := i.Resize; r != nil { // it is started with them

@@ -213,7 +213,7 @@ func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 		if !i.settled() || i.Resize != nil {
 			return time.Time{}
 		}
-		since = latest(since, latest(i.CountedAt, i.Limited))
+		since = latest(since, latest(i.countedAt(), i.Limited))
 		if i.Copies == nil {
 			since = latest(since, sinceOf(i, skerry.Ready))
 		}
@@ -330,7 +330,7 @@ func (rs *rollouts) failing(now time.Time, a *App, s *spec.ServiceSpec, r *Rollo
 		}
 		// Not since before this life: its clock may be years ahead of that, or the machine was off, and a version would be taken back for it.
 		since := latest(latest(latest(r.StartedAt, sinceOf(i, skerry.Ready)), latest(sinceOf(i, skerry.Reachable), sinceOf(i, skerry.Frozen))),
-			latest(began, i.NearerAt))
+			latest(began, i.nearerAt()))
 		at := since.Add(time.Duration(*s.Update.Deadline))
 		if now.Before(at) {
 			rs.wakeAt(a.Key(), at)

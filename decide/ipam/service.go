@@ -61,9 +61,14 @@ func Wants(service skerry.ServiceKey, svc *spec.ServiceSpec, instances int) []Wa
 // Addresses are the service addresses of one application's network, out of spec.ServicePrefix. The zero value holds
 // none. It is not for use by several goroutines at once.
 type Addresses struct {
-	held    map[Key]netip.Addr
-	holder  map[netip.Addr]Key
-	resting map[netip.Addr]rest
+	held    []heldBy            // in order of their keys; there are many networks, and most are small
+	resting map[netip.Addr]rest // nil: none rests
+}
+
+// heldBy is an address that is in use.
+type heldBy struct {
+	Key
+	addr netip.Addr
 }
 
 // rest is what is known of an address that was given back.
@@ -89,7 +94,7 @@ func serviceAddr(n uint64) netip.Addr {
 func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 	wants = slices.Clone(wants)
 	slices.SortFunc(wants, func(x, y Want) int { return x.compare(y.Key) })
-	n := Addresses{held: make(map[Key]netip.Addr, len(wants)), holder: make(map[netip.Addr]Key, len(wants)), resting: map[netip.Addr]rest{}}
+	n := newChoice(len(wants))
 	var problems []skerry.Problem
 	refuse := func(w Want, hint, format string, args ...any) {
 		problems = append(problems, skerry.Problem{Path: w.Key.String(), Message: fmt.Sprintf(format, args...), Hint: hint})
@@ -113,7 +118,7 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 	}
 	// What was assigned and is still wanted stays. Where it is in the way of a choice, the choice gives way.
 	for _, w := range wants {
-		had, ok := a.held[w.Key]
+		had, ok := a.Of(w.Key)
 		if !ok || (w.Chosen != netip.Addr{}) {
 			continue
 		}
@@ -132,9 +137,9 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 			n.resting[addr] = r
 		}
 	}
-	for k, addr := range a.held {
-		if _, taken := n.holder[addr]; !taken && now.Before(restUntil) {
-			n.resting[addr] = rest{k, restUntil}
+	for _, h := range a.held {
+		if _, taken := n.holder[h.addr]; !taken && now.Before(restUntil) {
+			n.resting[h.addr] = rest{h.Key, restUntil}
 		}
 	}
 	if len(wants) > NumServices {
@@ -163,14 +168,37 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 		delete(n.resting, addr)
 		n.give(w.Key, addr)
 	}
-	*a = n
+	*a = n.made(wants)
 	return nil
 }
 
-func (a *Addresses) give(k Key, addr netip.Addr) { a.held[k], a.holder[addr] = addr, k }
+// choice is what Set has chosen so far.
+type choice struct {
+	held    map[Key]netip.Addr
+	holder  map[netip.Addr]Key
+	resting map[netip.Addr]rest
+}
+
+func newChoice(many int) *choice {
+	return &choice{make(map[Key]netip.Addr, many), make(map[netip.Addr]Key, many), map[netip.Addr]rest{}}
+}
+
+// made gives the addresses of what is wanted, which is in order.
+func (a *choice) made(wants []Want) Addresses {
+	out := Addresses{held: make([]heldBy, 0, len(wants))}
+	for _, w := range wants {
+		out.held = append(out.held, heldBy{w.Key, a.held[w.Key]})
+	}
+	if len(a.resting) > 0 {
+		out.resting = a.resting
+	}
+	return out
+}
+
+func (a *choice) give(k Key, addr netip.Addr) { a.held[k], a.holder[addr] = addr, k }
 
 // free finds the first free address from where the key's hash points. There is one.
-func (a *Addresses) free(k Key) netip.Addr {
+func (a *choice) free(k Key) netip.Addr {
 	for n := hash("service", k.Service.String(), string(k.Policy), strconv.Itoa(k.Ordinal)) % NumServices; ; n = (n + 1) % NumServices {
 		addr := serviceAddr(n)
 		_, taken := a.holder[addr]
@@ -182,25 +210,37 @@ func (a *Addresses) free(k Key) netip.Addr {
 
 // Of gives the address that a key has.
 func (a *Addresses) Of(k Key) (netip.Addr, bool) {
-	addr, ok := a.held[k]
-	return addr, ok
+	at, ok := slices.BinarySearchFunc(a.held, k, func(h heldBy, k Key) int { return h.compare(k) })
+	if !ok {
+		return netip.Addr{}, false
+	}
+	return a.held[at].addr, true
 }
 
-// Holder tells what an address leads to; its IPv6 twin leads there too.
+// Holder tells what an address leads to; its IPv6 twin leads there too. It looks at all of them.
 func (a *Addresses) Holder(addr netip.Addr) (Key, bool) {
 	if addr.Is6() && spec.ServicePrefix6().Contains(addr) {
 		b := addr.As16()
 		addr = netip.AddrFrom4([4]byte(b[12:]))
 	}
-	k, ok := a.holder[addr]
-	return k, ok
+	for _, h := range a.held {
+		if h.addr == addr {
+			return h.Key, true
+		}
+	}
+	return Key{}, false
 }
 
 // Len gives the number of addresses in use.
 func (a *Addresses) Len() int { return len(a.held) }
 
 // Keys lists what has an address, in order.
-func (a *Addresses) Keys() []Key { return slices.SortedFunc(maps.Keys(a.held), Key.compare) }
+func (a *Addresses) Keys() (out []Key) {
+	for _, h := range a.held {
+		out = append(out, h.Key)
+	}
+	return out
+}
 
 // maxEntry is more than an entry of the stored form has, in bytes, whatever its names are.
 const maxEntry = 512
@@ -255,8 +295,8 @@ type heldAddress struct {
 // MarshalJSON gives the stored form; equal states are equal bytes.
 func (a Addresses) MarshalJSON() ([]byte, error) {
 	out := make([]heldAddress, 0, len(a.held)+len(a.resting))
-	for addr, k := range a.holder {
-		out = append(out, heldAddress{k, addr, time.Time{}})
+	for _, h := range a.held {
+		out = append(out, heldAddress{h.Key, h.addr, time.Time{}})
 	}
 	for addr, r := range a.resting {
 		out = append(out, heldAddress{r.Was, addr, r.Until})
@@ -271,21 +311,43 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	n := Addresses{map[Key]netip.Addr{}, map[netip.Addr]Key{}, map[netip.Addr]rest{}}
+	out, seen, texts := Addresses{}, map[netip.Addr]bool{}, map[string]string{}
 	for _, h := range in {
-		_, held := n.holder[h.Addr]
-		if _, rests := n.resting[h.Addr]; held || rests || !spec.ServicePrefix().Contains(h.Addr) || spec.ServiceReserved(h.Addr) {
+		if seen[h.Addr] || !spec.ServicePrefix().Contains(h.Addr) || spec.ServiceReserved(h.Addr) {
 			return fmt.Errorf("address %s is stored twice, or is no service address", h.Addr)
 		}
+		seen[h.Addr] = true
+		h.shareTexts(texts)
 		if !h.Until.IsZero() {
-			n.resting[h.Addr] = rest{h.Key, h.Until}
+			if out.resting == nil {
+				out.resting = map[netip.Addr]rest{}
+			}
+			out.resting[h.Addr] = rest{h.Key, h.Until}
 			continue
 		}
-		if _, twice := n.held[h.Key]; twice {
-			return fmt.Errorf("%s has two stored addresses", h.Key)
-		}
-		n.give(h.Key, h.Addr)
+		out.held = append(out.held, heldBy{h.Key, h.Addr})
 	}
-	*a = n
+	out.held = slices.Clone(out.held) // without the room that was left for more
+	slices.SortFunc(out.held, func(x, y heldBy) int { return x.compare(y.Key) })
+	for at := 1; at < len(out.held); at++ {
+		if out.held[at].Key == out.held[at-1].Key {
+			return fmt.Errorf("%s has two stored addresses", out.held[at].Key)
+		}
+	}
+	*a = out
 	return nil
+}
+
+// shareTexts has the names in a key be those of other keys where they are the same, as in a key that was not read.
+func (k *Key) shareTexts(texts map[string]string) {
+	share := func(text string) string {
+		if one, known := texts[text]; known {
+			return one
+		}
+		texts[text] = text
+		return text
+	}
+	app := &k.Service.App
+	app.Namespace, app.Name, k.Service.Service = share(app.Namespace), share(app.Name), share(k.Service.Service)
+	k.Policy = spec.Balance(share(string(k.Policy)))
 }

@@ -21,6 +21,9 @@ type Options struct {
 	Resend, MaxResend time.Duration
 	// MaxSet limits what a receiver keeps of one set or of one transfer, in bytes. Default 256 MiB.
 	MaxSet int
+	// Common finds the part of an item's value that values of other items have as well, from an offset up to another one; a source keeps
+	// it once. It depends on key and value alone. nil, or no such part: the value is kept as it is.
+	Common func(key string, value []byte) (from, to int)
 }
 
 func (o Options) withDefaults() Options {

@@ -44,7 +44,7 @@ type Source struct {
 }
 
 type sourceItem struct {
-	value []byte
+	value body
 	gen   skerry.Generation
 	sum   sum
 }
@@ -75,10 +75,16 @@ func (s *Source) Digest() wire.Digest { return s.sum.digest() }
 // Len is the number of items.
 func (s *Source) Len() int { return len(s.items) }
 
+// Has reports whether the set has an item.
+func (s *Source) Has(key string) bool {
+	_, ok := s.items[key]
+	return ok
+}
+
 // Get gives an item's value, which must not be changed.
 func (s *Source) Get(key string) ([]byte, bool) {
 	it, ok := s.items[key]
-	return it.value, ok
+	return it.value.bytes(), ok
 }
 
 // Keys gives all keys in order.
@@ -90,7 +96,7 @@ func (s *Source) Put(key string, value []byte) (bool, error) {
 		return false, &TooLargeError{key, n, s.opt.MaxItem}
 	}
 	old, ok := s.items[key]
-	if ok && string(old.value) == string(value) {
+	if ok && old.value.equal(value) {
 		return false, nil
 	}
 	if ok {
@@ -99,7 +105,7 @@ func (s *Source) Put(key string, value []byte) (bool, error) {
 	delete(s.tombs, key)
 	h := sumOf(key, value)
 	s.sum = s.sum.add(h)
-	s.items[key] = sourceItem{value, s.changed(key), h}
+	s.items[key] = sourceItem{s.opt.newBody(key, value), s.changed(key), h}
 	return true, nil
 }
 
@@ -145,7 +151,7 @@ func (s *Source) since(base skerry.Generation) []wire.SetItem {
 			continue
 		}
 		it, ok := s.items[c.key]
-		out = append(out, wire.SetItem{Key: c.key, Value: it.value, Gen: c.gen, Deleted: !ok})
+		out = append(out, wire.SetItem{Key: c.key, Value: it.value.bytes(), Gen: c.gen, Deleted: !ok})
 	}
 	return out
 }
@@ -208,7 +214,7 @@ func (s *Source) Flush() []wire.Write {
 	for _, key := range slices.Sorted(maps.Keys(s.dirty.keys)) {
 		w := wire.Write{Key: s.prefix + "i/" + key}
 		if it, ok := s.items[key]; ok {
-			w.Value = newRecord().num(uint64(it.gen)).num(0).bytes(it.value).b
+			w.Value = newRecord().num(uint64(it.gen)).num(0).bytes(it.value.bytes()).b
 		} else if gen, ok := s.tombs[key]; ok {
 			w.Value = newRecord().num(uint64(gen)).num(1).bytes(nil).b
 		}
@@ -265,7 +271,7 @@ func LoadSource(set, prefix string, inc skerry.Incarnation, records map[string][
 			s.tombs[key] = gen
 			continue
 		}
-		it := sourceItem{slices.Clone(value), gen, sumOf(key, value)}
+		it := sourceItem{s.opt.newBody(key, value).clone(), gen, sumOf(key, value)}
 		s.items[key] = it
 		s.sum = s.sum.add(it.sum)
 	}

@@ -367,7 +367,7 @@ func (s *Source) Next(now time.Time) []wire.Message {
 func (s *Source) snapshot() *transfer {
 	items := make([]wire.SetItem, 0, len(s.items)+len(s.tombs))
 	for key, it := range s.items {
-		items = append(items, wire.SetItem{Key: key, Value: it.value, Gen: it.gen})
+		items = append(items, wire.SetItem{Key: key, Value: it.value.bytes(), Gen: it.gen})
 	}
 	for key, gen := range s.tombs {
 		items = append(items, wire.SetItem{Key: key, Gen: gen, Deleted: true})

@@ -25,9 +25,10 @@ var imports = map[string]string{
 	"decide/coord":     "spec",
 	"decide/evidence":  "",
 	"decide/crontab":   "",
-	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile",
+	"decide/apps":      ". spec wire view decide/crontab decide/ipam decide/sched decide/reconcile internal/sorted",
 	"decide/members":   ". wire decide/reconcile",
 	"decide/lease":     "wire",
+	"internal/sorted":  "",
 
 	// state, identity, transport
 	"store":             "internal/files",
@@ -166,7 +167,7 @@ var pure = []string{"decide/sched", "decide/questions",
 	"decide/reconcile", "decide/ipam", "decide/coord", "decide/evidence", "decide/crontab",
 	"decide/apps", "decide/members", "decide/lease", "artifact/imagekey", "artifact/imageref", "root/core", "worker/core", "cluster/core",
 	"cluster/autonomy", "cluster/certs", "cluster/detect", "cluster/moves", "cluster/network",
-	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes"}
+	"cluster/placing", "cluster/trust", "cluster/uplink", "cluster/volumes", "internal/sorted"}
 
 // impureImports may not be imported by pure packages.
 var impureImports = []string{"os", "os/...", "net", "net/http/...", "io/ioutil", "io/fs", "log", "log/slog", "syscall", "math/rand",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -123,5 +124,46 @@ func TestRecordTooLarge(t *testing.T) {
 	err = <-done
 	if _, refused := errors.AsType[*PanicError](err); !refused || !errors.Is(err, store.ErrTooLarge) {
 		t.Error(err)
+	}
+}
+
+// listed is a store of which a scan may fail.
+type listed struct {
+	records []store.Record
+	err     error
+}
+
+func (l *listed) List(context.Context, string) ([]store.Record, int64, error) {
+	return l.records, 1, l.err
+}
+
+// Load hands over all records in order, and ends with the first error, of the store or of who takes them.
+func TestLoad(t *testing.T) {
+	st := &listed{}
+	for n := range 10_000 {
+		st.records = append(st.records, store.Record{Key: fmt.Sprintf("k/%05d", n)})
+	}
+	var got []store.Record
+	take := func(key string, value []byte) error {
+		got = append(got, store.Record{Key: key, Value: value})
+		return nil
+	}
+	if err := Load(t.Context(), st, take); err != nil || !reflect.DeepEqual(got, st.records) {
+		t.Errorf("load: got %d records, %v, want all %d in order", len(got), err, len(st.records))
+	}
+	refused := errors.New("refused")
+	taken := 0
+	err := Load(t.Context(), st, func(string, []byte) error {
+		if taken++; taken == 700 {
+			return refused
+		}
+		return nil
+	})
+	if !errors.Is(err, refused) || taken != 700 {
+		t.Errorf("load of which the 700th record is refused: got %v after %d, want that error, and no more records", err, taken)
+	}
+	st.err = errors.New("unreadable")
+	if err := Load(t.Context(), st, take); !errors.Is(err, st.err) {
+		t.Errorf("load of a store that cannot be read: got %v, want its error", err)
 	}
 }

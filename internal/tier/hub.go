@@ -461,6 +461,19 @@ func View[C loop.Core, T any](ctx context.Context, r *Role, fn func(c C) (T, err
 	return ViewAbout(ctx, r, nil, fn)
 }
 
+// ViewPage is View for a part of a list; it also returns whether there is more after it.
+func ViewPage[C loop.Core, T any](ctx context.Context, r *Role, fn func(c C) ([]T, bool)) ([]T, bool, error) {
+	type page struct {
+		list []T
+		more bool
+	}
+	got, err := View(ctx, r, func(c C) (out page, err error) {
+		out.list, out.more = fn(c)
+		return out, nil
+	})
+	return got.list, got.more, err
+}
+
 // ViewAbout is View for what a user sent: what made fn panic once is refused from then on.
 func ViewAbout[C loop.Core, T any](ctx context.Context, r *Role, about any, fn func(c C) (T, error)) (T, error) {
 	// Not the results themselves: when ctx ends, fn may still run after this has returned.

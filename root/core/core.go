@@ -65,10 +65,11 @@ func New(opt Options) *Core {
 	if opt.LostAfter == 0 {
 		opt.LostAfter = DefaultLostAfter
 	}
+	codec := wire.New()
+	opt.Sets.Common = commonIn(codec)
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
-		codec: wire.New(), reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
-		relations: newRelations(),
-		failover:  newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+		codec: codec, reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
+		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
@@ -342,7 +343,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		if !ok {
 			continue
 		}
-		if _, wanted := child.Desired.Get(key); wanted && !child.Desired.Confirmed(key) {
+		if child.Desired.Has(key) && !child.Desired.Confirmed(key) {
 			// This is about an earlier placement: the site has not heard of the present one. Taken for its loss, each new
 			// placement would be undone by the end of the one before.
 			c.doubts[skerry.InstanceID(id)] = now
@@ -451,12 +452,11 @@ func (c *Core) gone(now time.Time, holder string, id skerry.InstanceID, fx *wire
 func (c *Core) review(now time.Time, child *members.Child, fx *wire.Effects) {
 	for _, i := range c.Apps.HeldBy(child.Name) {
 		key := wire.AssignmentKey(i.ID)
-		_, wanted := child.Desired.Get(key)
 		_, orphaned, has := child.Observed.Get(key)
 		if has && !orphaned {
 			continue
 		}
-		if !wanted {
+		if !child.Desired.Has(key) {
 			c.gone(now, child.Name, i.ID, fx)
 		}
 	}
@@ -464,7 +464,7 @@ func (c *Core) review(now time.Time, child *members.Child, fx *wire.Effects) {
 	// application that they belong to is known to be gone, which after a restore it never is by absence alone.
 	for key := range child.Observed.All() {
 		id, ok := strings.CutPrefix(key, "inst/")
-		if _, wanted := child.Desired.Get(key); !ok || wanted {
+		if !ok || child.Desired.Has(key) {
 			continue
 		}
 		if i := c.Apps.Instance(skerry.InstanceID(id)); i != nil && i.Holder == child.Name && !i.Stopping {

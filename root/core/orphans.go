@@ -36,7 +36,7 @@ func orphans(core *Core) (list []orphan) {
 			if !ok || core.Apps.Instance(skerry.InstanceID(id)) != nil {
 				continue
 			}
-			if _, wanted := child.Desired.Get(key); wanted {
+			if child.Desired.Has(key) {
 				continue
 			}
 			x := orphan{}

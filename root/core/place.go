@@ -3,6 +3,7 @@ package core
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -103,6 +104,16 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	}
 }
 
+// commonIn finds the specification in the encoded assignment of an instance, which those of its service have as well.
+func commonIn(codec *wire.Codec) func(key string, value []byte) (from, to int) {
+	return func(key string, value []byte) (from, to int) {
+		if !strings.HasPrefix(key, "inst/") {
+			return 0, 0
+		}
+		return codec.SpecIn(value)
+	}
+}
+
 // refresh passes on what may change while an instance runs.
 func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	k := c.Children.Get(i.Holder)
@@ -116,7 +127,7 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 		}
 		return
 	}
-	var as spec.Assignment
+	var as handed
 	if c.codec.Unmarshal(old, &as) == nil && outdated(c, &as, i) {
 		c.assign(now, i, fx)
 		if as.Restart != i.Restart {
@@ -125,15 +136,30 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	}
 }
 
+// handed is of an encoded spec.Assignment what may change while an instance runs. The specification, which is most of it, follows from the
+// revision, and need not be decoded.
+type handed struct {
+	Gen       skerry.Generation `cbor:"5,keyasint"`
+	Revision  string            `cbor:"6,keyasint"`
+	Fence     skerry.Fence      `cbor:"8,keyasint"`
+	Restart   uint64            `cbor:"9,keyasint,omitempty"`
+	Failover  bool              `cbor:"14,keyasint,omitempty"`
+	Successor *struct {
+		Revision string `cbor:"1,keyasint"`
+	} `cbor:"23,keyasint,omitempty"`
+	Seal     []byte `cbor:"24,keyasint,omitempty"`
+	Exchange string `cbor:"26,keyasint,omitempty"`
+}
+
 // outdated reports whether what a site was told of an instance is no longer so.
-func outdated(c *Core, as *spec.Assignment, i *apps.Instance) bool {
+func outdated(c *Core, as *handed, i *apps.Instance) bool {
 	return as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() ||
 		asked(as) != i.AskedRevision() || as.Failover != c.failsOver(i) || as.Exchange != i.Exchange ||
 		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
 		len(as.Seal) == 0 && len(c.opt.SealKey) > 0 // it is of before there were seals
 }
 
-func asked(as *spec.Assignment) string {
+func asked(as *handed) string {
 	if as.Successor == nil {
 		return ""
 	}

@@ -112,7 +112,7 @@ func (us *upgrades) start(now time.Time) {
 		}
 	}
 	for _, name := range us.children.Names() {
-		if _, there := us.children.Get(name).Desired.Get(wire.SiteUpgradeKey); there && !ordered[name] {
+		if us.children.Get(name).Desired.Has(wire.SiteUpgradeKey) && !ordered[name] {
 			us.children.Delete(name, wire.SiteUpgradeKey)
 		}
 	}

@@ -16,15 +16,16 @@ type Views Core
 // Views gives what may be asked.
 func (c *Core) Views() *Views { return (*Views)(c) }
 
-// AppViews lists the applications.
-func (c *Views) AppViews() []view.AppView {
-	out := []view.AppView{}
-	for _, a := range c.Apps.Apps() {
+// AppPage lists a part of the applications, and says whether there are more after it.
+func (c *Views) AppPage(page *apps.AppPage) (out []view.AppView, more bool) {
+	picked, more := c.Apps.AppPage(page)
+	out = make([]view.AppView, 0, len(picked))
+	for _, a := range picked {
 		v := c.Apps.View(a, "root", false)
 		c.showIngress(&v)
 		out = append(out, v)
 	}
-	return out
+	return out, more
 }
 
 // AppView shows one application with its manifest.

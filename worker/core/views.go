@@ -37,7 +37,7 @@ func (c *Core) Views() []wire.Instance {
 		v := wire.Instance{ID: id, Service: i.A.Service, Org: i.A.Org, Ordinal: i.A.Ordinal, Gen: i.A.Gen, Revision: i.A.Revision,
 			State: o.State, Phase: o.Phase, Reason: o.Reason, Worker: skerry.WorkerName(c.opt.Name), Runtime: o.Runtime, Restarts: o.Restarts,
 			Exit: o.Exit, Address: o.Address, Ports: o.Ports, Fence: i.A.Fence, CreatedAt: o.StartedAt, StartedAt: o.StartedAt,
-			Stopping: i.Ending, Digest: o.Digest, Monitor: o.Monitor, Resources: i.A.Spec.Resources}
+			Stopping: i.Ending, Digest: o.Digest, Monitor: o.Monitor, Resources: i.A.Spec.Resources.OrNone()}
 		if q, ok := c.reports.usage.Instances[id]; ok {
 			v.QoS = &q
 		}
