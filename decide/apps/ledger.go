@@ -70,6 +70,7 @@ type Instance struct {
 	Shared  *wire.QoS    `json:"shared,omitempty"`
 	counted bool         // in its run's result
 	listed  string       // the holder under which the ledger lists it; empty: none
+	behind  bool         // its record has an earlier generation (follows)
 	fence   skerry.Fence // of the copy that was reported last; zero: not known since the start
 }
 
@@ -180,7 +181,7 @@ func (l *ledger) list(i *Instance, holder string) {
 
 func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
 	l.index(i)
-	i.Resources = i.Spec.Resources
+	i.Resources, i.behind = i.Spec.Resources, false
 	if i.Spec.KeepsData() {
 		l.noteClaim(i, fx)
 	}
