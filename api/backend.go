@@ -34,6 +34,8 @@ type Backend interface {
 	Instances(ctx context.Context) ([]wire.Instance, error)
 	// InstancePage gives a part of them, in the order of their IDs, and whether there are more after it.
 	InstancePage(ctx context.Context, page apps.InstancePage) ([]wire.Instance, bool, error)
+	Instance(ctx context.Context, id skerry.InstanceID) (wire.Instance, error)
+	// Explain shows it with what its place follows from. That costs a look at all clusters, or workers.
 	Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error)
 	// Classes tells how each class of workers stands to an instance now; the root knows none and gives nothing.
 	Classes(ctx context.Context, id skerry.InstanceID) ([]wire.ClassVerdict, error)

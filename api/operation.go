@@ -384,7 +384,7 @@ func (h *Handler) authorise(ctx context.Context, who *auth.Principal, o *operati
 	case objInstance:
 		id := skerry.InstanceID(r.PathValue("id"))
 		missing := noInstance(id)
-		e, err := h.opt.Backend.Explain(ctx, id)
+		inst, err := h.opt.Backend.Instance(ctx, id)
 		if err != nil {
 			if skerry.AsError(err).Code == skerry.CodeNotFound {
 				return missing
@@ -393,9 +393,9 @@ func (h *Handler) authorise(ctx context.Context, who *auth.Principal, o *operati
 		}
 		cluster := h.cluster()
 		if cluster == "" {
-			cluster = string(e.Instance.Cluster)
+			cluster = string(inst.Cluster)
 		}
-		org, err := h.orgOfInstance(ctx, &e.Instance)
+		org, err := h.orgOfInstance(ctx, &inst)
 		if err != nil {
 			return err
 		}

@@ -120,8 +120,8 @@ func (h *Handler) addInstances() {
 		Scope: auth.ScopeAppsRead, Object: objInstance, Tag: "instances",
 		Summary: "Show an instance."},
 		func(ctx context.Context, _ *auth.Principal, in *InstancePath) (*answer[wire.Instance], error) {
-			e, err := h.opt.Backend.Explain(ctx, skerry.InstanceID(in.ID))
-			return &answer[wire.Instance]{e.Instance}, err
+			inst, err := h.opt.Backend.Instance(ctx, skerry.InstanceID(in.ID))
+			return &answer[wire.Instance]{inst}, err
 		})
 	type deleteIn struct {
 		InstancePath

@@ -312,10 +312,10 @@ func (x *watcher) notices(batch []journal.Notice) error {
 func (x *watcher) change(c *wire.Change, seenApp map[skerry.AppKey]bool, seenInst map[skerry.InstanceID]bool) error {
 	if c.Instance != "" && x.o.wants(WatchInstance) && !seenInst[c.Instance] {
 		seenInst[c.Instance] = true
-		e, err := x.h.opt.Backend.Explain(x.ctx, c.Instance)
+		inst, err := x.h.opt.Backend.Instance(x.ctx, c.Instance)
 		switch {
 		case err == nil:
-			err = x.instance(&e.Instance)
+			err = x.instance(&inst)
 		case skerry.AsError(err).Code == skerry.CodeNotFound:
 			err = x.instanceGone(c.Instance)
 		}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/bench/report"
@@ -332,23 +334,29 @@ func (x *federation1) changes(ctx context.Context) error {
 		changesAtOnce))
 	x.times(took, "a change", 0, "until it is accepted")
 	x.times(gets, "get an instance beside changes", 50, "")
-	return x.scaledBack(context.WithoutCancel(ctx), min(x.f.apps, len(took)))
+	return x.settle(context.WithoutCancel(ctx), min(x.f.apps, len(took)))
 }
 
-// scaledBack undoes the changes of some applications.
-func (x *federation1) scaledBack(ctx context.Context, applications int) error {
+// settle measures until all that was asked for is there, and then undoes the changes of some applications.
+func (x *federation1) settle(ctx context.Context, applications int) error {
 	begin := time.Now()
-	for app := range applications {
-		if _, err := x.f.user(app).Scale(ctx, benchService(app), benchReplicas); err != nil {
-			return err
-		}
-	}
 	if err := x.f.settled(ctx); err != nil {
 		return err
 	}
 	x.add(time.Since(begin).Seconds(), "settled after that", "s", report.Lower, 0,
-		"all are scaled back, and the clusters have told of it")
-	return nil
+		"from the last change that was accepted until the root shows all instances as ready; the list of applications that shows it takes a part")
+	var all errgroup.Group
+	all.SetLimit(len(x.f.users))
+	for app := range applications {
+		all.Go(func() error {
+			_, err := x.f.user(app).Scale(ctx, benchService(app), benchReplicas)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	return x.f.settled(ctx)
 }
 
 // restart measures until a root that was stopped answers again, and until all clusters are back.

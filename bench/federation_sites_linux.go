@@ -179,6 +179,9 @@ func (s *linkedSite) frame(msg wire.Message) {
 			if !strings.HasPrefix(key, "inst/") || !has || orphaned || s.codec.Unmarshal(value, &as) != nil {
 				continue
 			}
+			if s.runsOnLocked(&as) {
+				continue
+			}
 			fresh = append(fresh, &as)
 			s.tellLocked(&as, skerry.WorkerScheduled)
 		}
@@ -193,6 +196,21 @@ func (s *linkedSite) frame(msg wire.Message) {
 		}
 		return nil
 	})
+}
+
+// runsOnLocked reports whether an instance runs already as an assignment wants it. It tells of a new generation alone, as a cluster does:
+// nothing of it starts again.
+func (s *linkedSite) runsOnLocked(as *spec.Assignment) bool {
+	key := wire.AssignmentKey(as.ID)
+	value, _ := s.up.Observed.Get(key)
+	var o wire.Observation
+	if value == nil || s.codec.Unmarshal(value, &o) != nil || o.State != skerry.Running || o.Revision != as.Revision ||
+		o.Restart != as.Restart || o.Fence != as.Fence {
+		return false
+	}
+	o.Gen = as.Gen
+	_, _ = s.up.Observed.Put(key, s.codec.Marshal(&o))
+	return true
 }
 
 func (s *linkedSite) tellLocked(as *spec.Assignment, state skerry.State) {

@@ -41,6 +41,17 @@ func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wi
 	return tier.ViewPage(ctx, s.Role, func(c *core.Core) ([]wire.Instance, bool) { return c.InstancePage(&page) })
 }
 
+// Instance shows an instance.
+func (s *Server) Instance(ctx context.Context, id skerry.InstanceID) (wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (wire.Instance, error) {
+		i, _, ok := c.Instance(id)
+		if !ok {
+			return wire.Instance{}, core.NoInstance(id)
+		}
+		return i, nil
+	})
+}
+
 // Explain tells how an instance came to its worker.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) {

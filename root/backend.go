@@ -50,6 +50,11 @@ func (s *Server) InstancePage(ctx context.Context, page apps.InstancePage) ([]wi
 	})
 }
 
+// Instance shows an instance, without anything of its worker.
+func (s *Server) Instance(ctx context.Context, id skerry.InstanceID) (wire.Instance, error) {
+	return tier.View(ctx, s.Role, func(c *core.Core) (wire.Instance, error) { return c.Views().Instance(id) })
+}
+
 // Explain tells how an instance came to its cluster.
 func (s *Server) Explain(ctx context.Context, id skerry.InstanceID) (view.Explanation, error) {
 	return tier.View(ctx, s.Role, func(c *core.Core) (view.Explanation, error) { return c.Views().Explain(id) })

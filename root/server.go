@@ -75,7 +75,7 @@ func NewServer(ctx context.Context, opt ServerOptions) (*Server, error) {
 	tier.LimitPulls(opt.Images, s.pulls)
 	tier.KeepImages(opt.Images, s.imageUses)
 	tier.LimitPushes(opt.Images, s)
-	s.Role.Load, s.Role.Host, s.Role.Serve = s.load, (*host)(s), s.serve
+	s.Role.Load, s.Role.Host, s.Role.Serve, s.Role.ViewsFirst = s.load, (*host)(s), s.serve, true
 	return s, nil
 }
 

@@ -3,8 +3,14 @@ package wire
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -16,6 +22,46 @@ func kept(c *Codec, key []byte, worker, org string) []byte {
 	k := spec.KeptVolumes{Service: of, Ordinal: 1, Org: org}
 	k.Seal = c.SealVolumes(key, worker, k)
 	return c.Marshal(&k)
+}
+
+// A seal of what Marshal gave is that of what a child has of it: nothing that a manifest can say is written otherwise once it was read.
+func TestSealOfOwn(t *testing.T) {
+	c, key := New(), []byte("key")
+	files, _ := filepath.Glob("../examples/*/*.yaml")
+	seen := 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text := range strings.SplitSeq(string(data), "\n---\n") {
+			doc, err := yaml.YAMLToJSON([]byte(text))
+			if err != nil {
+				continue
+			}
+			app, err := spec.DecodeApplication(doc)
+			if err != nil {
+				continue
+			}
+			app.SetDefaults()
+			for _, s := range app.Spec.Services {
+				seen++
+				as := &spec.Assignment{ID: "x-1", Service: skerry.ServiceKey{App: app.Key(), Service: s.Name}, Gen: 3, Revision: s.Revision(), Spec: s,
+					Deadline: time.Now(), Due: time.Now().In(time.FixedZone("", 3600)), PriorFence: &skerry.Fence{RootEpoch: 1}, Failover: true,
+					Successor: &spec.Successor{Revision: "a", Spec: s}, Exchange: spec.ExchangeHeld, Digest: map[string]string{"b": "c", "a": "d"}}
+				as.Seal = c.SealOwn(key, "site", c.Marshal(as))
+				if !c.Sealed(key, "site", c.Marshal(as)) {
+					t.Errorf("%s, service %s: a site's copy of it is not sealed", file, s.Name)
+				}
+				if as.Gen++; c.Sealed(key, "site", c.Marshal(as)) {
+					t.Errorf("%s, service %s: another generation has the seal", file, s.Name)
+				}
+			}
+		}
+	}
+	if seen < 3 {
+		t.Errorf("got %d services in the examples, want some", seen)
+	}
 }
 
 // Only who has the key has volumes kept by a worker, and those for that worker and organisation.

@@ -61,6 +61,7 @@ type Instance struct {
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
 	counted bool // in its run's result; it is here because the size of an instance is a kilobyte
+	behind  bool // its record has an earlier generation (follows)
 	// Copies counts the copies that it stands for, if its service is perWorker. Exchange is as in Assignment. Both follow from what sites
 	// report and from the rollout, so they are in no record, which an older program could not open.
 	Copies   *wire.Copies `json:"-"`
@@ -185,14 +186,20 @@ func (l *ledger) list(i *Instance, holder string) {
 
 func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
 	l.index(i)
-	if i.Resources = nil; i.Spec.Resources != (spec.Resources{}) {
-		i.Resources = &i.Spec.Resources // which nobody changes in place
-	}
+	i.behind = false
+	i.shareResources()
 	if i.Spec.KeepsData() {
 		l.noteClaim(i, fx)
 	}
 	fx.Put(prefixInst+string(i.ID), mustJSON(i))
 	l.showInstance(i, fx)
+}
+
+// shareResources shows the resources of the instance's specification, which nobody changes in place.
+func (i *Instance) shareResources() {
+	if i.Resources = nil; i.Spec.Resources != (spec.Resources{}) {
+		i.Resources = &i.Spec.Resources
+	}
 }
 
 // showInstance tells users that an instance has changed.

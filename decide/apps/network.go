@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -140,6 +141,7 @@ func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 	if fresh {
 		n = &network{ID: ns.lastNet + 1}
 	}
+	before := n.Addresses
 	if err := n.set(now, k, wants(a, want), ns.mostBytes); err != nil {
 		return err
 	}
@@ -150,7 +152,9 @@ func (ns *networks) address(now time.Time, a *App, fx *wire.Effects) error {
 		ns.nets[k] = n
 	}
 	n.was, n.gen = want, a.Gen
-	fx.Put(prefixNet+k.String(), mustJSON(n))
+	if fresh || !reflect.DeepEqual(before, n.Addresses) { // a new generation seldom wants others
+		fx.Put(prefixNet+k.String(), mustJSON(n))
+	}
 	ns.readdressed[k] = true
 	if fresh {
 		ns.tellExporters(k)

@@ -92,9 +92,13 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 		l.unplace(now, i, "failed: "+orNothing(o.Reason), fx)
 		return true
 	}
-	if i.onlyFurther(&before) {
-		l.showInstance(i, fx) // it goes into the store with the next change
-	} else {
+	first := i.fence != before.fence // from this copy in this life: the core above looks at what it was told, whatever is new
+	before.fence = i.fence           // which is in no record
+	switch same := reflect.DeepEqual(i, &before); {
+	case same && !first:
+	case same || i.onlyFurther(&before):
+		l.showInstance(i, fx) // what is new goes into the store with the next change
+	default:
 		l.saveInstance(i, fx)
 	}
 	if before.State != i.State || before.IsReady() != i.IsReady() || outOfTouch(&before) != outOfTouch(i) || i.Restart > 0 || counted {

@@ -28,6 +28,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 	if a == nil || c.Frozen(k) {
 		return
 	}
+	c.keepGenerations(a, fx)
 	if a.Deleting {
 		left := c.InstancesOf(k)
 		for _, i := range left {

@@ -179,11 +179,22 @@ func (rs *rollouts) takeOver(now time.Time, a *App, s *spec.ServiceSpec, list []
 			continue
 		}
 		if i.Gen != a.Gen {
-			i.Gen = a.Gen
-			i.Spec = s
-			i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
-			rs.saveInstance(i, fx)
+			rs.follow(now, a, s, i, fx)
 		}
+	}
+}
+
+// follow gives an instance the newest generation of its application.
+func (rs *rollouts) follow(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) {
+	was := i.Conditions
+	i.Gen, i.Spec = a.Gen, s
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.UpToDate, true, "")
+	if i.follows(a) && slices.Equal(was, i.Conditions) {
+		i.behind = true
+		i.shareResources()
+		rs.showInstance(i, fx)
+	} else {
+		rs.saveInstance(i, fx)
 	}
 }
 

@@ -48,10 +48,16 @@ type Loop struct {
 	store store.Store
 	host  Host
 	in    chan input
+	views chan input // those that go first (ViewsFirst)
 	done  chan struct{}
 	clock func() time.Time
 	// Refusals, if not nil, remembers what cores panicked on from one loop to the next. Set it before Run.
 	Refusals *Refusals
+	// ViewsFirst has views that are about nothing answered before what waits, also while a batch is written: whoever reads beside many
+	// changes would wait for two batches. A view then may overtake what the same goroutine has posted. Set it before Run.
+	ViewsFirst bool
+	// again are views that went first and panicked; they are run once more in turn, which tells what came of it.
+	again []input
 	// readOnly is not nil for a loop that only answers View, because the store takes no writes.
 	readOnly error
 	messages atomic.Int64
@@ -66,7 +72,9 @@ type Stats struct {
 }
 
 // Stats gives the counters.
-func (l *Loop) Stats() Stats { return Stats{l.messages.Load(), l.commits.Load(), len(l.in)} }
+func (l *Loop) Stats() Stats {
+	return Stats{l.messages.Load(), l.commits.Load(), len(l.in) + len(l.views)}
+}
 
 type input struct {
 	msg   any // of a view: what it is about, or nil
@@ -81,27 +89,37 @@ type reply struct {
 
 // New makes a loop; Run starts it. A readOnly error makes a loop that answers View and refuses all else with that error.
 func New(core Core, st store.Store, host Host, readOnly error) *Loop {
-	return &Loop{core: core, store: st, host: host, in: make(chan input, queueLength), done: make(chan struct{}), clock: time.Now,
-		readOnly: readOnly}
+	return &Loop{core: core, store: st, host: host, in: make(chan input, queueLength), views: make(chan input, queueLength),
+		done: make(chan struct{}), clock: time.Now, readOnly: readOnly}
 }
 
 // Do gives the core a message and returns its result once everything that follows from it is persisted.
 func (l *Loop) Do(ctx context.Context, msg any) (any, error) {
-	return l.ask(ctx, input{msg: msg, reply: make(chan reply, 1)})
+	return l.ask(ctx, l.in, input{msg: msg, reply: make(chan reply, 1)})
 }
 
 // View runs fn while nothing changes the core. fn must copy what it wants to keep, and be quick.
 func (l *Loop) View(ctx context.Context, fn func()) error { return l.ViewAbout(ctx, nil, fn) }
 
-// ViewAbout is View on behalf of what a user sent, such as a manifest: when fn panics, it is not tried again with the same.
+// ViewAbout is View on behalf of what a user sent, such as a manifest: when fn panics, it is not tried again with the same. Nil: nothing.
 func (l *Loop) ViewAbout(ctx context.Context, about any, fn func()) error {
-	_, err := l.ask(ctx, input{msg: about, view: fn, reply: make(chan reply, 1)})
+	to := l.in
+	if l.ViewsFirst && about == nil {
+		to = l.views
+	}
+	_, err := l.ask(ctx, to, input{msg: about, view: fn, reply: make(chan reply, 1)})
 	return err
 }
 
-func (l *Loop) ask(ctx context.Context, in input) (any, error) {
+// Turn returns when the loop has done what waits now.
+func (l *Loop) Turn(ctx context.Context) error {
+	_, err := l.ask(ctx, l.in, input{view: func() {}, reply: make(chan reply, 1)})
+	return err
+}
+
+func (l *Loop) ask(ctx context.Context, to chan<- input, in input) (any, error) {
 	select {
-	case l.in <- in:
+	case to <- in:
 	case <-l.done:
 		return nil, ErrStopped
 	case <-ctx.Done():
@@ -146,8 +164,7 @@ func (l *Loop) Run(ctx context.Context, first wire.Effects) error {
 	}
 	commit := func(ops []store.Op, done func(error)) {
 		l.commits.Add(1)
-		_, err := l.store.Commit(context.WithoutCancel(ctx), ops) // a stopping role still finishes what it has begun
-		done(err)
+		done(l.commit(ctx, ops))
 	}
 	engine.Add(first)
 	timer := time.NewTimer(time.Hour)
@@ -156,6 +173,12 @@ func (l *Loop) Run(ctx context.Context, first wire.Effects) error {
 		if engine.Flush(l.clock(), commit); engine.Err() != nil {
 			return engine.Err()
 		}
+		if len(l.again) > 0 {
+			in := l.again[0]
+			l.again = l.again[1:]
+			l.batch(engine, in)
+			continue
+		}
 		l.arm(timer)
 		select {
 		case <-ctx.Done():
@@ -163,6 +186,8 @@ func (l *Loop) Run(ctx context.Context, first wire.Effects) error {
 		case <-timer.C:
 			engine.Tick(l.clock())
 		case in := <-l.in:
+			l.batch(engine, in)
+		case in := <-l.views:
 			l.batch(engine, in)
 		}
 	}
@@ -177,18 +202,53 @@ func (l *Loop) arm(timer *time.Timer) {
 	timer.Reset(max(at.Sub(l.clock()), 0))
 }
 
+// commit has the store take writes. Views that go first are answered meanwhile: like those within a batch they see what is not on the disk
+// yet.
+func (l *Loop) commit(ctx context.Context, ops []store.Op) error {
+	ctx = context.WithoutCancel(ctx) // a stopping role still finishes what it has begun
+	if !l.ViewsFirst {
+		_, err := l.store.Commit(ctx, ops)
+		return err
+	}
+	type outcome struct {
+		err      error
+		panicked any
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var out outcome
+		defer func() {
+			out.panicked = recover()
+			done <- out
+		}()
+		_, out.err = l.store.Commit(ctx, ops)
+	}()
+	for {
+		select {
+		case out := <-done:
+			if out.panicked != nil {
+				panic(out.panicked) // as if it had been called here
+			}
+			return out.err
+		case in := <-l.views:
+			if look(in.view) != nil {
+				l.again = append(l.again, in)
+				continue
+			}
+			in.reply <- reply{}
+		}
+	}
+}
+
 // batch steps through what has queued up, so that it shares one commit.
 func (l *Loop) batch(engine *Engine, in input) {
 	for {
-		if in.view != nil {
-			engine.View(l.clock(), in.msg, in.view, func(err error) { in.reply <- reply{err: err} })
-		} else {
-			l.messages.Add(1)
-			var to func(any, error)
-			if r := in.reply; r != nil {
-				to = func(result any, err error) { r <- reply{result, err} }
+		l.take(engine, in)
+		for range len(l.views) {
+			if engine.Full() {
+				return
 			}
-			engine.Step(l.clock(), in.msg, to)
+			l.take(engine, <-l.views)
 		}
 		if engine.Full() {
 			return
@@ -201,11 +261,27 @@ func (l *Loop) batch(engine *Engine, in input) {
 	}
 }
 
+// take gives the engine an input.
+func (l *Loop) take(engine *Engine, in input) {
+	if in.view != nil {
+		engine.View(l.clock(), in.msg, in.view, func(err error) { in.reply <- reply{err: err} })
+		return
+	}
+	l.messages.Add(1)
+	var to func(any, error)
+	if r := in.reply; r != nil {
+		to = func(result any, err error) { r <- reply{result, err} }
+	}
+	engine.Step(l.clock(), in.msg, to)
+}
+
 func (l *Loop) runReadOnly(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case in := <-l.views:
+			in.reply <- reply{err: look(in.view)}
 		case in := <-l.in:
 			switch {
 			case in.view != nil:

@@ -453,7 +453,7 @@ func (h *Hub) Do(ctx context.Context, msg any) (any, error) {
 func (h *Hub) settled() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	return h.Role.View(ctx, func(loop.Core) {})
+	return h.Role.Turn(ctx)
 }
 
 // View runs fn with a role's core and returns what it gives.

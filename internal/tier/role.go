@@ -46,6 +46,8 @@ type Role struct {
 	// Contain makes an error of Run of a panic that no message is to blame for, for a process with several roles. Whoever runs it may then
 	// begin anew, from what is stored.
 	Contain bool
+	// ViewsFirst is that of its loops.
+	ViewsFirst bool
 
 	refusals *loop.Refusals
 	cur      atomic.Pointer[life]
@@ -101,7 +103,7 @@ func (r *Role) Ready() error {
 // Alive returns when the loop has answered, or is being exchanged: what hangs does neither.
 func (r *Role) Alive(ctx context.Context) {
 	if l := r.cur.Load(); l != nil {
-		_ = l.loop.View(ctx, func() {})
+		_ = l.loop.Turn(ctx)
 	}
 }
 
@@ -132,12 +134,22 @@ func (r *Role) View(ctx context.Context, fn func(c loop.Core)) error {
 }
 
 func (r *Role) viewAbout(ctx context.Context, about any, fn func(c loop.Core)) error {
+	return r.inLife(ctx, func(l *life) error { return l.loop.ViewAbout(ctx, about, func() { fn(l.core) }) })
+}
+
+// Turn returns once the core has taken what it was given before, and that is kept.
+func (r *Role) Turn(ctx context.Context) error {
+	return r.inLife(ctx, func(l *life) error { return l.loop.Turn(ctx) })
+}
+
+// inLife asks the present life, or the next one if that ends meanwhile.
+func (r *Role) inLife(ctx context.Context, ask func(l *life) error) error {
 	for {
 		l := r.cur.Load()
 		if l == nil {
 			return skerry.Errorf(skerry.CodeUnavailable, "the role is starting").WithHint("try again in a moment")
 		}
-		err := l.loop.ViewAbout(ctx, about, func() { fn(l.core) })
+		err := ask(l)
 		if errors.Is(err, loop.ErrStopped) {
 			if r.next(ctx, l) {
 				continue
@@ -199,7 +211,7 @@ func (r *Role) live(ctx context.Context) error {
 		return err
 	}
 	l := loop.New(core, r.Store, r.Host, nil)
-	l.Refusals = r.refusals
+	l.Refusals, l.ViewsFirst = r.refusals, r.ViewsFirst
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.begin(&life{loop: l, core: core})

@@ -586,11 +586,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects) {
 	for _, i := range c.Apps.Stopping() {
 		c.Children.Delete(i.Holder, wire.AssignmentKey(i.ID))
 	}
-	for _, ch := range fx.Changed {
-		if i := c.Apps.Instance(ch.Instance); ch.Instance != "" && i != nil && i.Holder != "" && !i.Stopping && !i.State.Final() {
-			c.refresh(now, i, fx)
-		}
-	}
+	refreshChanged(c, now, fx)
 	c.publishClaims()
 	publishGateways(c, now, fx)
 	c.publishNetworks(now, fx)

@@ -94,7 +94,7 @@ func (c *Core) assign(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	}
 	value := c.codec.Marshal(as)
 	if len(c.opt.SealKey) > 0 {
-		as.Seal = c.codec.Seal(c.opt.SealKey, i.Holder, value)
+		as.Seal = c.codec.SealOwn(c.opt.SealKey, i.Holder, value)
 		value = c.codec.Marshal(as)
 	}
 	if err := c.Children.Put(i.Holder, wire.AssignmentKey(i.ID), value); err != nil {
@@ -114,6 +114,17 @@ func commonIn(codec *wire.Codec) func(key string, value []byte) (from, to int) {
 	}
 }
 
+// refreshChanged passes on what has changed, once for each instance: a change touches it several times.
+func refreshChanged(c *Core, now time.Time, fx *wire.Effects) {
+	seen := make(map[skerry.InstanceID]bool, len(fx.Changed))
+	for _, ch := range fx.Changed {
+		if i := c.Apps.Instance(ch.Instance); i != nil && !seen[i.ID] && i.Holder != "" && !i.Stopping && !i.State.Final() {
+			seen[i.ID] = true
+			c.refresh(now, i, fx)
+		}
+	}
+}
+
 // refresh passes on what may change while an instance runs.
 func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	k := c.Children.Get(i.Holder)
@@ -127,7 +138,7 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 		}
 		return
 	}
-	var as handed
+	var as assigned
 	if c.codec.Unmarshal(old, &as) == nil && outdated(c, &as, i) {
 		c.assign(now, i, fx)
 		if as.Restart != i.Restart {
@@ -136,34 +147,27 @@ func (c *Core) refresh(now time.Time, i *apps.Instance, fx *wire.Effects) {
 	}
 }
 
-// handed is of an encoded spec.Assignment what may change while an instance runs. The specification, which is most of it, follows from the
-// revision, and need not be decoded.
-type handed struct {
+// assigned is the part of an assignment by which outdated decides. Most of an assignment is the service, and each change of an application
+// asks this for each of its instances.
+type assigned struct {
 	Gen       skerry.Generation `cbor:"5,keyasint"`
 	Revision  string            `cbor:"6,keyasint"`
 	Fence     skerry.Fence      `cbor:"8,keyasint"`
-	Restart   uint64            `cbor:"9,keyasint,omitempty"`
-	Failover  bool              `cbor:"14,keyasint,omitempty"`
-	Successor *struct {
+	Restart   uint64            `cbor:"9,keyasint"`
+	Failover  bool              `cbor:"14,keyasint"`
+	Successor struct {
 		Revision string `cbor:"1,keyasint"`
-	} `cbor:"23,keyasint,omitempty"`
-	Seal     []byte `cbor:"24,keyasint,omitempty"`
-	Exchange string `cbor:"26,keyasint,omitempty"`
+	} `cbor:"23,keyasint"`
+	Seal     []byte `cbor:"24,keyasint"`
+	Exchange string `cbor:"26,keyasint"`
 }
 
 // outdated reports whether what a site was told of an instance is no longer so.
-func outdated(c *Core, as *handed, i *apps.Instance) bool {
+func outdated(c *Core, as *assigned, i *apps.Instance) bool {
 	return as.Restart != i.Restart || as.Gen != i.AssignedGen() || as.Revision != i.AssignedRevision() ||
-		asked(as) != i.AskedRevision() || as.Failover != c.failsOver(i) || as.Exchange != i.Exchange ||
+		as.Successor.Revision != i.AskedRevision() || as.Failover != c.failsOver(i) || as.Exchange != i.Exchange ||
 		as.Fence.RootEpoch < i.Fence.RootEpoch || // half of a commit was lost
 		len(as.Seal) == 0 && len(c.opt.SealKey) > 0 // it is of before there were seals
-}
-
-func asked(as *handed) string {
-	if as.Successor == nil {
-		return ""
-	}
-	return as.Successor.Revision
 }
 
 // around is what the scheduler must know of an application while its instances are placed: where others of it are (each

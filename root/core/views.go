@@ -8,6 +8,7 @@ import (
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
 )
 
 // Views are what servers, and whoever looks on, may ask of a core. They change nothing.
@@ -61,6 +62,15 @@ func (c *Views) Explain(id skerry.InstanceID) (view.Explanation, error) {
 		}
 	}
 	return e, nil
+}
+
+// Instance shows an instance.
+func (c *Views) Instance(id skerry.InstanceID) (wire.Instance, error) {
+	i := c.Apps.Instance(id)
+	if i == nil {
+		return wire.Instance{}, noInstance(id)
+	}
+	return i.Shown(), nil
 }
 
 // Holder gives the cluster that has an instance.

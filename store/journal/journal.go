@@ -120,16 +120,16 @@ func (j *Journal) crowdOut(n int) (gone []wire.Event) {
 	if n == 0 {
 		return nil
 	}
-	count := map[string]int{}
-	hog := ""
+	count := map[source]int{}
+	var nobody, hog source
 	for i := range j.events {
 		from := teller(&j.events[i])
-		if count[from]++; count[from] > j.limits.Events/2 && from != "" && (hog == "" || count[from] > count[hog]) {
+		if count[from]++; count[from] > j.limits.Events/2 && from != nobody && (hog == nobody || count[from] > count[hog]) {
 			hog = from
 		}
 	}
 	over := 0
-	if hog != "" {
+	if hog != nobody {
 		over = min(n, count[hog]-j.limits.Events/2)
 	}
 	rest := n - over
@@ -151,13 +151,11 @@ func (j *Journal) crowdOut(n int) (gone []wire.Event) {
 	return gone
 }
 
-// teller is whose event it is: a worker's, or at the root a site's.
-func teller(e *wire.Event) string {
-	if e.Worker == "" && e.Cluster == "" {
-		return ""
-	}
-	return string(e.Cluster) + "/" + string(e.Worker)
-}
+// source is whose an event is, by cluster and worker: a worker's, at the root a site's, or nobody's. Each batch with events counts those of
+// all.
+type source [2]string
+
+func teller(e *wire.Event) source { return source{string(e.Cluster), string(e.Worker)} }
 
 // List gives the kept events for which keep is true, oldest first; at most limit of the newest if limit > 0.
 func (j *Journal) List(limit int, keep func(*wire.Event) bool) []wire.Event {

@@ -154,3 +154,20 @@ func TestRetentionKeepsUp(t *testing.T) {
 		t.Errorf("%d events are kept", n)
 	}
 }
+
+// A full journal counts all events for each batch, which makes nothing of each of them.
+func TestFullJournalCountsCheaply(t *testing.T) {
+	j := New(Limits{Events: 1000})
+	now := time.Unix(1e9, 0)
+	events := func(n int) (out []wire.Event) {
+		for i := range n {
+			out = append(out, wire.Event{At: now, Cluster: skerry.ClusterName(fmt.Sprintf("site-%d", i%10)), Reason: "Ready"})
+		}
+		return out
+	}
+	j.Record(now, events(1000))
+	one := events(1)
+	if got := testing.AllocsPerRun(100, func() { j.Record(now, one) }); got > 100 {
+		t.Errorf("an event beside 1,000: %.0f allocations, want some", got)
+	}
+}

@@ -10,16 +10,16 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// TestHanded has what is decoded of an assignment be what the assignment says, by the numbers of its fields, and its specification be found
+// TestAssigned has what is decoded of an assignment be what the assignment says, by the numbers of its fields, and its specification be found
 // in it.
-func TestHanded(t *testing.T) {
+func TestAssigned(t *testing.T) {
 	as := spec.Assignment{ID: "web-1", Service: skerry.ServiceKey{App: skerry.AppKey{Namespace: "default", Name: "shop"}, Service: "web"},
 		Gen: 7, Revision: "abc", Spec: spec.ServiceSpec{Name: "web", Mode: spec.ModeService}, Fence: skerry.Fence{RootEpoch: 9, Sequence: 3},
 		Restart: 4, Failover: true, Successor: &spec.Successor{Revision: "def", Spec: spec.ServiceSpec{Name: "web"}}, Seal: []byte("seal"),
 		Exchange: spec.ExchangeHeld}
 	codec := wire.New()
 	data := codec.Marshal(&as)
-	var got handed
+	var got assigned
 	if err := codec.Unmarshal(data, &got); err != nil {
 		t.Fatalf("decode an assignment: got %v, want no error", err)
 	}
@@ -28,11 +28,11 @@ func TestHanded(t *testing.T) {
 		number, _, _ := strings.Cut(reflect.TypeFor[spec.Assignment]().Field(n).Tag.Get("cbor"), ",")
 		whole[number] = reflect.ValueOf(as).Field(n)
 	}
-	for n := range reflect.TypeFor[handed]().NumField() {
-		field := reflect.TypeFor[handed]().Field(n)
+	for n := range reflect.TypeFor[assigned]().NumField() {
+		field := reflect.TypeFor[assigned]().Field(n)
 		number, _, _ := strings.Cut(field.Tag.Get("cbor"), ",")
 		if have, want := reflect.ValueOf(got).Field(n), whole[number]; field.Name == "Successor" {
-			if got.Successor == nil || got.Successor.Revision != as.Successor.Revision {
+			if got.Successor.Revision != as.Successor.Revision {
 				t.Errorf("Successor: got %+v, want revision %s", got.Successor, as.Successor.Revision)
 			}
 		} else if !want.IsValid() || want.IsZero() || !reflect.DeepEqual(have.Interface(), want.Interface()) {
