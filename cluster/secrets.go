@@ -90,7 +90,7 @@ func (s *Server) heldSecret(ctx context.Context, secret spec.SecretName) ([]byte
 		return nil, err
 	}
 	ops := []store.Op{{Key: heldKey(secret), Value: value}}
-	for _, old := range s.unusedSecrets(ctx) {
+	for _, old := range unusedSecrets(ctx, s) {
 		if old != heldKey(secret) {
 			ops = append(ops, store.Op{Key: old, Delete: true})
 		}
@@ -102,7 +102,7 @@ func (s *Server) heldSecret(ctx context.Context, secret spec.SecretName) ([]byte
 }
 
 // unusedSecrets lists the records of secrets that nothing at the site names any more.
-func (s *Server) unusedSecrets(ctx context.Context) []string {
+func unusedSecrets(ctx context.Context, s *Server) []string {
 	recs, _, err := s.Store.List(ctx, prefixHeld)
 	if err != nil {
 		return nil // they stay until the next one comes
