@@ -90,7 +90,7 @@ func (s *Server) heldSecret(ctx context.Context, secret spec.SecretName) ([]byte
 		return nil, err
 	}
 	ops := []store.Op{{Key: heldKey(secret), Value: value}}
-	for _, old := range unusedSecrets(ctx, s.Role) {
+	for _, old := range unusedSecrets(ctx, s) {
 		if old != heldKey(secret) {
 			ops = append(ops, store.Op{Key: old, Delete: true})
 		}
@@ -102,12 +102,12 @@ func (s *Server) heldSecret(ctx context.Context, secret spec.SecretName) ([]byte
 }
 
 // unusedSecrets lists the records of secrets that nothing at the site names any more.
-func unusedSecrets(ctx context.Context, role *tier.Role) []string {
-	recs, _, err := role.Store.List(ctx, prefixHeld)
+func unusedSecrets(ctx context.Context, s *Server) []string {
+	recs, _, err := s.Store.List(ctx, prefixHeld)
 	if err != nil {
 		return nil // they stay until the next one comes
 	}
-	out, err := tier.View(ctx, role, func(c *core.Core) (out []string, err error) {
+	out, err := tier.View(ctx, s.Role, func(c *core.Core) (out []string, err error) {
 		named := c.SecretNames()
 		for _, r := range recs {
 			parts := strings.Split(strings.TrimPrefix(r.Key, prefixHeld), "/")

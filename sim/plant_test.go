@@ -126,7 +126,9 @@ func plants() map[string]func(*World) {
 		BrokenView: spoil[*root.Core](func(_ *World, n *Node, fx *wire.Effects) {
 			for _, ch := range fx.Changed {
 				if i := n.Core.(*root.Core).Apps.Instance(ch.Instance); i != nil {
-					i.Resources.CPU++
+					other := i.Spec.Resources
+					other.CPU++
+					i.Resources = &other
 				}
 			}
 		}),
