@@ -157,3 +157,23 @@ func TestHookIsDoneWhenItRuns(t *testing.T) {
 		t.Errorf("the core was told %+v, want the hook of web-1 alone", told.told)
 	}
 }
+
+// Whatever an event of Kubernetes says, it is about a container of ours or none, and its time can be compared.
+func FuzzEvent(f *testing.F) {
+	f.Add([]byte(`{"reason":"FailedPostStartHook","involvedObject":{"fieldPath":"spec.containers{main}"},"lastTimestamp":"2026-01-01T00:00:10Z"}`))
+	f.Add([]byte(`{"count":-1,"message":"\u001b[31m","involvedObject":{"fieldPath":"}{"},"eventTime":7}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var event Event
+		if json.Unmarshal(text, &event) != nil {
+			return
+		}
+		name := event.container()
+		if name != "" && !strings.HasSuffix(event.Object.FieldPath, "{"+name+"}") {
+			t.Errorf("%q is about container %q, want one that it names last", event.Object.FieldPath, name)
+		}
+		if got := clean(event.Message, maxReason); len(got) > maxReason || strings.ContainsRune(got, '\x1b') {
+			t.Errorf("the message %q is told as %q, want at most %d bytes that can be printed", event.Message, got, maxReason)
+		}
+		_ = event.last().Compare(time.Time{})
+	})
+}
