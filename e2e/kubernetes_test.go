@@ -68,6 +68,7 @@ type kubernetesTest struct {
 	program *role
 	nodes   []kubernetesNode
 	admin   *podstest.Kubelet // asks the API server
+	shelf   *podstest.Provisioner
 }
 
 // kubernetesNodes is what must hold of every API server.
@@ -84,6 +85,8 @@ func kubernetesNodes(t *testing.T, k kubernetes) {
 	n.reached()
 	n.accompanied()
 	n.unprepared()
+	n.hooks()
+	n.stored()
 	if n.real {
 		n.entered()
 		n.ended()
@@ -144,6 +147,7 @@ func (n *kubernetesTest) registry(k *kubernetes) []string {
 
 func newKubernetesTest(t *testing.T, k kubernetes) *kubernetesTest {
 	n := &kubernetesTest{processes: newProcesses(t), t: t, real: k.real != nil, admin: &podstest.Kubelet{Server: k.url, Client: k.client}}
+	n.provisioner(&k)
 	kit := filepath.Join(n.dir, "kit")
 	testenv.Build(t, kit, "skerry.dev/skerry/examples/kit")
 	for i, name := range []string{"n1", "node.two"} {
@@ -326,8 +330,8 @@ func (n *kubernetesTest) refused() {
 	if err := n.root.DeleteApp(n.t.Context(), skerry.AppKey{Namespace: "default", Name: "missing"}); err != nil {
 		n.t.Fatal(err)
 	}
-	n.apply("first", "test/shell:1", `"volumes":[{"name":"data","local":{}}],`)
-	n.await("a service with a local volume finds no place", func() bool {
+	n.applies(sampled)
+	n.await("a service whose volume is to be copied finds no place", func() bool {
 		list, err := n.root.Instances(n.t.Context(), api.InstanceFilter{App: "first", Namespace: "default"})
 		return err == nil && strings.Contains(fmt.Sprintf("%+v", list), "ability")
 	})

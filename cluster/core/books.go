@@ -300,6 +300,19 @@ func (b *books) connectedWorker(name string) error {
 	return nil
 }
 
+// copier is connectedWorker for one that is to copy volumes, or to restore them.
+func (b *books) copier(name string) error {
+	if err := b.connectedWorker(name); err != nil {
+		return err
+	}
+	able := func(r wire.RuntimeReport) bool { return r.Passed && slices.Contains(r.Abilities, "snapshots") }
+	if w := b.workers[name]; w.external() && (w.Facts == nil || !slices.ContainsFunc(w.Facts.Runtimes, able)) {
+		return skerry.Errorf(skerry.CodeUnsupported, "the agent of worker %s is not Skerry's own, and does no snapshots", name).
+			WithHint("name another worker (--worker), or copy the volume with what that machine has for it")
+	}
+	return nil
+}
+
 // stopSpare is what may pass in the network between a worker and its site.
 const stopSpare = 5 * time.Second
 

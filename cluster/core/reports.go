@@ -261,14 +261,17 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	return ""
 }
 
-// workerEvent takes what a worker tells of an instance of its own, or that its store was damaged.
+// ofWorker are the reasons of events that a worker may tell of itself.
+var ofWorker = []string{wire.EventStoreRepaired, "VolumesNotRemoved", "VolumeDeleted"}
+
+// workerEvent takes what a worker tells of an instance of its own, or of itself.
 func (rp *reports) workerEvent(now time.Time, name string, data []byte, fx *wire.Effects) {
 	var e wire.Event
 	if rp.codec.Unmarshal(data, &e) != nil {
 		rp.Children.Ignored.Count(members.IgnoredUnreadable)
 		return
 	}
-	if e.Instance == "" && e.Reason == wire.EventStoreRepaired {
+	if e.Instance == "" && slices.Contains(ofWorker, e.Reason) {
 		rp.siteEvent(fx, now, wire.EventWarning, e.Reason, strings.ToValidUTF8(e.Text[:min(len(e.Text), 500)], ""), name)
 		return
 	}

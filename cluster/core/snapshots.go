@@ -130,7 +130,7 @@ func (sn *snapshots) beginSnapshot(now time.Time, msg BeginSnapshot) (SnapshotPl
 	default:
 		snap.Org, snap.Size = asked.Org, asked.Size
 	}
-	if err := sn.connectedWorker(worker); err != nil {
+	if err := sn.copier(worker); err != nil {
 		return SnapshotPlan{}, err
 	}
 	switch all, taking := sn.volumes.SnapshotsOf(snap.Org); {
@@ -181,7 +181,7 @@ func (sn *snapshots) maxPause(v spec.VolumeClaim) spec.Duration {
 func (sn *snapshots) roomiest() (best string) {
 	var most skerry.Bytes
 	for name, w := range sn.workers {
-		if n := w.available().Storage; sn.connectedWorker(name) == nil && w.refusing() == "" &&
+		if n := w.available().Storage; sn.copier(name) == nil && w.refusing() == "" &&
 			(best == "" || n > most || n == most && name < best) {
 			best, most = name, n
 		}
@@ -364,6 +364,9 @@ func (sn *snapshots) beginRestore(now time.Time, msg BeginRestore, fx *wire.Effe
 			err = skerry.Errorf(skerry.CodeUnavailable, "volume %s is on worker %s, which is not connected", msg.To, to).
 				WithHint("name another worker (--worker): the volume is there from then on, and %s removes what it has when it is back", to)
 		}
+		return RestorePlan{}, err
+	}
+	if err := sn.copier(to); err != nil {
 		return RestorePlan{}, err
 	}
 	most, err := sn.restoreRoom(snap, asked.Size, to, at)

@@ -55,6 +55,29 @@ func TestSnapshotsOfOneOrganisation(t *testing.T) {
 	}
 }
 
+// An agent that is not Skerry's own gets no snapshots unless it says that it does them: it is neither chosen for one, nor asked by name.
+func TestSnapshotsOfOtherAgents(t *testing.T) {
+	s := newOverlayNetSite(t)
+	s.join(1)
+	begin := func(name string) *skerry.Error {
+		return skerry.AsError(s.c.Step(s.now, BeginSnapshot{ID: spec.SnapshotID("one-" + name), Worker: name, Import: true, Org: "acme",
+			Claim: spec.VolumeClaim{Service: key("acme", "shop")}}).Err)
+	}
+	for name, w := range s.c.workers {
+		w.Facts.External = "kubernetes"
+		if e := begin(name); e == nil || e.Code != skerry.CodeUnsupported || e.Hint == "" {
+			t.Errorf("a snapshot on worker %s is answered with %v, expected unsupported", name, e)
+		}
+		if e := begin(""); e == nil || e.Code != skerry.CodeUnavailable {
+			t.Errorf("a snapshot anywhere is answered with %v, expected that no worker takes one", e)
+		}
+		w.Facts.Runtimes = append(w.Facts.Runtimes, wire.RuntimeReport{Passed: true, Abilities: []string{"snapshots"}})
+		if e := begin(name); e != nil {
+			t.Errorf("a snapshot on a worker that does them is answered with %v, expected none", e)
+		}
+	}
+}
+
 // What is restored counts for its organisation, and has to fit on its worker: a file that is imported says what it likes of the sizes of its
 // volumes, and one snapshot can be cloned again and again.
 func TestRestoresAreBounded(t *testing.T) {

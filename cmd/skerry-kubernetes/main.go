@@ -73,6 +73,8 @@ it finds them again when it starts. Only one may run for a site and a namespace 
 		"host ports that are chosen for services that leave the choice; keep them out of the range of node ports")
 	fs.StringVar(&given.style.Registry, "registry", "", "registry, HOST or HOST/PREFIX, of images whose name has none (default docker.io)")
 	fs.StringVar(&given.style.PullSecret, "pull-secret", "", "secret of the namespace with which images are pulled")
+	fs.StringVar(&given.style.StorageClass, "storage-class", "",
+		"storage class of the claims for local volumes (default the default one of Kubernetes)")
 	fs.StringVar(&given.style.Priority, "priority-class", "", "priority class of the pods")
 	fs.DurationVar(&given.patience, "unschedulable-after", 30*time.Second, "time after which a pod that finds no place on its node has failed")
 	return cmd

@@ -51,6 +51,8 @@ func needsAbilities(service *spec.ServiceSpec) (out []string) {
 		{"sidecars", len(service.Sidecars) > 0},
 		{"volumes", len(service.Volumes) > 0 || len(service.Mounts) > 0},
 		{"localVolumes", service.KeepsData()},
+		{"hostVolumes", slices.ContainsFunc(service.Volumes, func(v spec.Volume) bool { return v.Host != nil })},
+		{"snapshots", service.Snapshots != nil},
 		{"devices", len(service.Devices) > 0},
 		{"io", service.LimitsIO()},
 		{"config", len(service.Config) > 0},

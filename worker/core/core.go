@@ -151,6 +151,8 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		} else {
 			c.life.restartNow(now, i, "restarted by hand on the device", &fx)
 		}
+	case VolumeDeleted:
+		c.volumes.deleted(now, m, &fx)
 	case VolumesRemoved:
 		c.volumes.removed(now, m, &fx)
 	case SnapshotRemoved:

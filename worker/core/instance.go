@@ -255,6 +255,14 @@ func (life *lifecycle) started(now time.Time, instance *inst, m Started, fx *wir
 	life.proceed(now, instance, fx)
 }
 
+// waits notes what a start waits for.
+func (life *lifecycle) waits(instance *inst, m Waits, fx *wire.Effects) {
+	if k := instance.main(); k.start && k.Attempt == m.Attempt && instance.Reason != m.Text {
+		instance.Reason = m.Text
+		life.ledger.save(instance, fx)
+	}
+}
+
 // dropOld discards the attempts before the last: the driver has taken over what it needs of them.
 func (c *container) dropOld(fx *wire.Effects) {
 	if len(c.Old) > 1 {
@@ -274,11 +282,7 @@ func (life *lifecycle) hookDone(now time.Time, instance *inst, msg HookDone, fx 
 	main := msg.Name == spec.MainContainer
 	switch {
 	case msg.Err != "":
-		why := "postStart of container " + msg.Name + " failed: " + msg.Err
-		life.ledger.event(now, instance, wire.EventWarning, "PostStartFailed", why, fx)
-		if main {
-			instance.Reason, instance.Unhealthy = why, true
-		}
+		life.hookFailed(now, instance, msg.Name, msg.Err, fx)
 		instance.stop(msg.Name, fx)
 	case main:
 		ctr.Hook, instance.Reason = false, ""
@@ -288,6 +292,15 @@ func (life *lifecycle) hookDone(now time.Time, instance *inst, msg HookDone, fx 
 		life.proceed(now, instance, fx)
 	}
 	life.ledger.save(instance, fx)
+}
+
+// hookFailed tells that the postStart of a container went wrong. If it is main's, that is why the instance ends.
+func (life *lifecycle) hookFailed(now time.Time, instance *inst, name, text string, fx *wire.Effects) {
+	why := "postStart of container " + name + " failed: " + text
+	life.ledger.event(now, instance, wire.EventWarning, "PostStartFailed", why, fx)
+	if name == spec.MainContainer {
+		instance.Reason, instance.Unhealthy = why, true
+	}
 }
 
 func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.Effects) {
@@ -320,6 +333,9 @@ func (life *lifecycle) exited(now time.Time, instance *inst, m Exited, fx *wire.
 		life.comeBack(now, instance, fx)
 	case m.Name == spec.MainContainer && m.Init == "":
 		instance.Exit = &exit
+		if m.PostStart != "" {
+			life.hookFailed(now, instance, m.Name, m.PostStart, fx)
+		}
 		life.mainExited(now, instance, exit, fx)
 	case m.Init != "" || instance.isInit(m.Name):
 		if exit.Code == 0 && m.Init == "" {

@@ -32,6 +32,10 @@ func (life *lifecycle) take(now time.Time, msg any, fx *wire.Effects) {
 		if i := life.ledger.insts[m.ID]; i != nil {
 			life.started(now, i, m, fx)
 		}
+	case Waits:
+		if i := life.ledger.insts[m.ID]; i != nil {
+			life.waits(i, m, fx)
+		}
 	case HookDone:
 		if i := life.ledger.insts[m.ID]; i != nil {
 			life.hookDone(now, i, m, fx)
@@ -67,7 +71,11 @@ func (life *lifecycle) take(now time.Time, msg any, fx *wire.Effects) {
 		life.mended(now, m, fx)
 	case HookFailed:
 		if i := life.ledger.insts[m.ID]; i != nil {
-			life.ledger.event(now, i, wire.EventWarning, "PreStopFailed", "container "+m.Name+": "+m.Text, fx)
+			if m.Start {
+				life.hookFailed(now, i, m.Name, m.Text, fx)
+			} else {
+				life.ledger.event(now, i, wire.EventWarning, "PreStopFailed", "container "+m.Name+": "+m.Text, fx)
+			}
 		}
 	case Quiet:
 		if i := life.ledger.insts[m.ID]; i != nil && i.draining {
@@ -136,6 +144,7 @@ type ImageMended struct {
 type HookFailed struct {
 	ID         skerry.InstanceID
 	Name, Text string
+	Start      bool // of a sidecar that the server starts: what was to be done after its start, and the server has ended it
 }
 
 // mended tells of an image that was put right.

@@ -68,6 +68,12 @@ type (
 		Monitor string // what runs its machine; empty: it has none
 		Err     string
 	}
+	// Waits tells what a start that is under way waits for; empty: nothing that is known.
+	Waits struct {
+		ID      skerry.InstanceID
+		Attempt int // of main
+		Text    string
+	}
 	// HookDone answers RunHook.
 	HookDone struct {
 		ID      skerry.InstanceID
@@ -85,6 +91,8 @@ type (
 		// It is then the exit of that one, and Handle what there is of the attempt.
 		Init   string
 		Handle json.RawMessage
+		// PostStart is why the postStart of a main container failed, for which its server has ended it; empty: it did not.
+		PostStart string
 	}
 	// SideEnded tells how often a side container has ended in an attempt of main, where all are started as one.
 	SideEnded struct {
@@ -135,9 +143,16 @@ type Task struct {
 	Running bool
 	Exit    wire.Exit
 	Init    string // as Exited.Init
-	Digest  string // of its image; empty: not known, or none
-	Monitor string // what runs its machine; empty: it has none
-	Restart uint64 // the last request that had been carried out when it was started
+	// PostStart is as Exited.PostStart.
+	PostStart string
+	Digest    string // of its image; empty: not known, or none
+	Monitor   string // what runs its machine; empty: it has none
+	Restart   uint64 // the last request that had been carried out when it was started
+}
+
+// ended tells the end of a task.
+func (t *Task) ended() Exited {
+	return Exited{ID: t.ID, Name: t.Name, Attempt: t.Attempt, Exit: t.Exit, Init: t.Init, PostStart: t.PostStart}
 }
 
 // Beside implements loop.Beside: what is prepared for an instance that was not written down is taken away at the next start.

@@ -55,7 +55,7 @@ func (life *lifecycle) reattach(now time.Time, tasks []Task, fx *wire.Effects) {
 			case ok:
 				any = true
 				k.Running, k.Handle = true, t.Handle
-				ended = append(ended, Exited{ID: id, Name: name, Attempt: k.Attempt, Exit: t.Exit, Init: t.Init})
+				ended = append(ended, t.ended())
 			case k.Running || k.Attempt > 0:
 				lost = lost || k.Running
 				k.Running = false

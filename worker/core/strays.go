@@ -63,7 +63,7 @@ func (s *strays) join(now time.Time, instance *inst, fx *wire.Effects) (joined, 
 		// What an earlier life had just started has its postStart before it; what ran when records were lost had it long ago.
 		ctr.Hook = !s.lost && task.Running && spec.PostStartOf(&instance.A.Spec, task.Name) != nil
 		if !task.Running {
-			ended = append(ended, Exited{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Exit: task.Exit, Init: task.Init})
+			ended = append(ended, task.ended())
 			continue
 		}
 		fx.Actions = append(fx.Actions, Watch{ID: task.ID, Name: task.Name, Attempt: task.Attempt, Handle: task.Handle})

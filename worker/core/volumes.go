@@ -58,6 +58,11 @@ type (
 		Claim spec.VolumeClaim
 		Err   string // empty: nothing is left
 	}
+	// VolumeDeleted tells of a local volume that somebody else deletes.
+	VolumeDeleted struct {
+		Claim spec.VolumeClaim
+		Text  string
+	}
 )
 
 const (
@@ -137,12 +142,28 @@ func (b *volumeBook) removed(now time.Time, m VolumesRemoved, fx *wire.Effects) 
 		if v.Gone { // else they are wanted again
 			v.again = now.Add(removeAgain)
 		}
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "VolumesNotRemoved", App: v.Service.App,
-			Service: v.Service.Service, Text: "local volumes are not removed yet: " + m.Err})
+		b.warn(now, m.Claim, wire.EventWarning, "VolumesNotRemoved", "local volumes are not removed yet: "+m.Err, fx)
 	case v.Gone:
 		delete(b.claims, m.Claim)
 		fx.Delete(prefixVolumes + m.Claim.Key())
 	}
+}
+
+// deleted tells of a volume that somebody else deletes.
+func (b *volumeBook) deleted(now time.Time, m VolumeDeleted, fx *wire.Effects) {
+	b.warn(now, m.Claim, wire.EventWarning, "VolumeDeleted", m.Text, fx)
+}
+
+// warn tells of volumes, as of the instance that has them, if there is one.
+func (b *volumeBook) warn(now time.Time, claim spec.VolumeClaim, kind wire.EventType, reason, text string, fx *wire.Effects) {
+	for _, id := range b.ledger.ids() {
+		if i := b.ledger.insts[id]; i.A.Service == claim.Service && i.A.Ordinal == claim.Ordinal {
+			b.ledger.event(now, i, kind, reason, text, fx)
+			return
+		}
+	}
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: kind, Reason: reason, App: claim.Service.App, Service: claim.Service.Service,
+		Text: text})
 }
 
 // review takes up, after a start, what an earlier life was told.

@@ -77,11 +77,15 @@ func (w *Worker) act(action any) {
 	case core.Endpoints:
 		w.direct(todo)
 	case core.RunHook:
-		w.post(core.HookDone{ID: todo.ID, Name: todo.Name, Attempt: todo.Attempt, Err: "unsupported: hooks: pods are not given them"})
+		w.repeat(work, func() { w.hookDone(ctx, todo) })
 	case core.SetLimits:
 		w.post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
 	case core.RemoveVolumes:
-		w.post(core.VolumesRemoved{Claim: todo.Claim})
+		work.Go(func() {
+			if err := w.caught(func() { claims{w}.removeVolumes(ctx, todo.Claim) }); err != nil {
+				w.post(core.VolumesRemoved{Claim: todo.Claim, Err: err.Error()})
+			}
+		})
 	case core.RemoveSnapshot:
 		w.post(core.SnapshotRemoved{ID: todo.ID})
 	case core.MeasureEvery:
@@ -167,6 +171,15 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 	}
 	if err := refuse(&start.A); err != nil {
 		return named, sight, err
+	}
+	if start.Attempt > 1 { // somebody may have deleted them since it was prepared
+		err := claims{w}.makeClaims(ctx, &start.A)
+		if claim, is := errors.AsType[*claimError](err); is && !claim.lasting { // Kubernetes keeps it while there is any pod of ours that has it
+			err = errors.Join(err, w.clear(ctx, start.A.ID, "", true))
+		}
+		if err != nil {
+			return named, sight, err
+		}
 	}
 	w.mu.Lock()
 	ports := w.ports[start.A.ID]
@@ -312,20 +325,23 @@ func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 
 // watch tells the core when a pod has ended.
 func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h handle) {
-	m, told := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}, w.teller(id, attempt)
+	ended, told := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}, w.teller(id, attempt)
+	var last *Pod
 	err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
 		if p != nil {
-			told.look(p, time.Now())
+			last = p
+			told.look(ctx, p, time.Now())
 			if s := Look(p, time.Now()); s.Stage == Ended {
-				m.Exit, m.Init = s.Exit, s.Init
+				ended.Exit, ended.Init = s.Exit, s.Init
 				return true
 			}
 		}
-		m.Exit = wire.Exit{Code: lostCode, At: time.Now(), Message: "its pod was removed from Kubernetes, and nobody saw its end"}
+		ended.Exit = wire.Exit{Code: lostCode, At: time.Now(), Message: "its pod was removed from Kubernetes, and nobody saw its end"}
 		return !there
 	})
 	if err == nil {
-		w.post(m)
+		ended.PostStart = told.ended(ctx, last)
+		w.post(ended)
 	}
 }
 

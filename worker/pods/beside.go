@@ -22,16 +22,17 @@ const sidecarsSince = 29
 func (f *Fleet) noSidecars(node *Node) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return cmp.Or(f.without[""], f.without[node.Metadata.Name], tooOld(node.Status.NodeInfo.KubeletVersion))
+	return cmp.Or(f.without[""], f.without[node.Metadata.Name], tooOld(node, sidecarsSince))
 }
 
-func tooOld(kubelet string) string {
-	major, minor := 0, 0
-	if _, err := fmt.Sscanf(kubelet, "v%d.%d", &major, &minor); err == nil && (major > 1 || minor >= sidecarsSince) {
+// tooOld says that the kubelet of a node is older than a minor version of Kubernetes 1; empty: it is not.
+func tooOld(node *Node, since int) string {
+	kubelet, major, minor := node.Status.NodeInfo.KubeletVersion, 0, 0
+	if _, err := fmt.Sscanf(kubelet, "v%d.%d", &major, &minor); err == nil && (major > 1 || minor >= since) {
 		return ""
 	}
 	kubelet = cmp.Or(clean(kubelet, 40), "of a version that it does not say")
-	return fmt.Sprintf("they need Kubernetes 1.%d, and its kubelet is %s", sidecarsSince, kubelet)
+	return fmt.Sprintf("they need Kubernetes 1.%d, and its kubelet is %s", since, kubelet)
 }
 
 // lacksSidecars notes that there are none on a node, or on any (""), which only using them has shown.
@@ -126,14 +127,19 @@ type teller struct {
 	id      skerry.InstanceID
 	attempt int
 	told    map[string]core.SideEnded
+	ran     bool           // main was seen running: its postStart is done
+	hooks   map[string]int // failures of hooks, by the name of Kubernetes' event: how often each was told of
 }
 
 func (w *Worker) teller(id skerry.InstanceID, attempt int) *teller {
-	return &teller{w, id, attempt, map[string]core.SideEnded{}}
+	return &teller{w: w, id: id, attempt: attempt, told: map[string]core.SideEnded{}, hooks: map[string]int{}}
 }
 
 // look tells what is new. That sidecars end with the pod is no news.
-func (t *teller) look(pod *Pod, now time.Time) {
+func (t *teller) look(ctx context.Context, pod *Pod, now time.Time) {
+	if pod != nil && Look(pod, now).Stage == Running {
+		t.ran = true
+	}
 	if pod == nil || !pod.Metadata.DeletionTimestamp.IsZero() || Look(pod, now).Stage == Ended {
 		return
 	}
@@ -147,7 +153,9 @@ func (t *teller) look(pod *Pod, now time.Time) {
 		}
 		t.told[name] = m
 		m.ID, m.Attempt = t.id, t.attempt
-		t.w.post(m)
+		if t.w.post(m); hasHook(pod, name) {
+			_, _ = t.failedHooks(ctx, pod)
+		}
 	}
 }
 
@@ -181,15 +189,22 @@ func sideOf(pod *Pod, name string, now time.Time) (side core.SideEnded, ok bool)
 
 // awaitRun waits until a pod runs or has ended; why says what keeps it from that.
 func (w *Worker) awaitRun(ctx context.Context, start core.StartContainer, named handle) (sight Sight, why string, err error) {
-	since, told := time.Now(), w.teller(start.A.ID, start.Attempt)
+	since, told, waits := time.Now(), w.teller(start.A.ID, start.Attempt), waiter{w: w, start: &start}
 	err = w.fleet.await(ctx, named, true, func(pod *Pod, there bool) bool {
 		if pod == nil || !there && Look(pod, time.Now()).Stage != Ended {
 			why = "its pod was deleted in Kubernetes before it ran"
 			return true
 		}
 		sight = Look(pod, time.Now())
-		told.look(pod, time.Now())
+		told.look(ctx, pod, time.Now())
+		if sight.Stage < Stuck {
+			why = waits.look(ctx, pod)
+		}
+		if waits.unbound { // that it is not scheduled is no fault of the node's
+			since = time.Now()
+		}
 		switch {
+		case why != "":
 		case sight.Stage == Stuck, sight.Stage == Unplaced && time.Since(since) > w.fleet.opt.Patience:
 			why = sight.Reason
 		case sight.Stage < Stuck && w.unwanted(ctx, start.A.ID):

@@ -71,12 +71,15 @@ func TestNeedOfSidecars(t *testing.T) {
 func TestSidecarsAreOfferedWhereTheyWork(t *testing.T) {
 	for version, want := range map[string]bool{"v1.29.0": true, "v1.37.2": true, "v1.30.1-gke.5": true, "v2.0.0": true, "v1.28.9": false,
 		"": false, "nonsense": false} {
-		if why := tooOld(version); (why == "") != want {
+		node := &Node{}
+		node.Status.NodeInfo.KubeletVersion = version
+		if why := tooOld(node, sidecarsSince); (why == "") != want {
 			t.Errorf("tooOld(%q) = %q, want none: %v", version, why, want)
 		}
 	}
 	node := nodeOf(t, aNode)
-	got := facts(node, nil, "v1", tooOld("v1.28.9")).Runtimes[0]
+	node.Status.NodeInfo.KubeletVersion = "v1.28.9"
+	got := facts(node, nil, "v1", tooOld(node, sidecarsSince), "").Runtimes[0]
 	offers := func(what string) bool { return slices.Contains(got.Abilities, what) }
 	if offers("sidecars") || !offers("init") || !strings.Contains(got.Cause, "Kubernetes 1.29") {
 		t.Errorf("an old node says %+v, want init and no sidecars, and why", got)
@@ -268,14 +271,14 @@ func TestEndsWithoutTimesAreToldOnce(t *testing.T) {
 		}
 		worker := alone(t, "http://127.0.0.1:1")
 		told, now := worker.teller("web-1", 1), time.Now()
-		told.look(&pod, now)
+		told.look(t.Context(), &pod, now)
 		first := told.told["log"]
-		told.look(&pod, now.Add(time.Second))
+		told.look(t.Context(), &pod, now.Add(time.Second))
 		if first.Ends != 1 || !told.told["log"].Since.Equal(first.Since) {
 			t.Errorf("of a start %s it is told %+v, then %+v; want it told once", started, first, told.told["log"])
 		}
 		pod.Status.InitContainerStatuses[0].RestartCount, pod.Status.InitContainerStatuses[0].LastState = 0, ContainerState{}
-		if told.look(&pod, now); told.told["log"].Ends != 0 || told.told["log"].Since.IsZero() {
+		if told.look(t.Context(), &pod, now); told.told["log"].Ends != 0 || told.told["log"].Since.IsZero() {
 			t.Errorf("when the kubelet has forgotten the end, %+v is told, want no end, and that it runs", told.told["log"])
 		}
 	}

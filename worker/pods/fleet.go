@@ -46,10 +46,11 @@ type Options struct {
 
 // Fleet is every node of a Kubernetes cluster as a worker.
 type Fleet struct {
-	opt   Options
-	nodes *mirror[Node]
-	pods  *mirror[Pod]
-	wake  chan struct{} // nodes have changed
+	opt    Options
+	nodes  *mirror[Node]
+	pods   *mirror[Pod]
+	claims *mirror[Claim]
+	wake   chan struct{} // nodes have changed
 	// sweeping is held by the worker that looks for secrets that nobody uses.
 	sweeping chan struct{}
 
@@ -57,6 +58,9 @@ type Fleet struct {
 	known   map[string]*Node
 	needs   map[string]map[string]need // of others' pods, by node and key
 	own     map[string]*Pod            // of this site, by key
+	kept    map[string]*Claim          // of this site, by key
+	dropped map[string]bool            // claims that this program deletes, by their UID
+	noClass string                     // why there is no storage class; empty: there is one
 	without map[string]string          // why there are no sidecars, by node; "": by all
 	gone    map[string]*Pod            // of these, as they last were, until somebody asks
 	waiting map[string]map[chan struct{}]bool
@@ -69,15 +73,18 @@ const goneMost = 4096
 
 // NewFleet makes a fleet; Run starts it.
 func NewFleet(opt Options) *Fleet {
-	f := &Fleet{opt: opt, wake: make(chan struct{}, 1), sweeping: make(chan struct{}, 1), known: map[string]*Node{},
+	made := &Fleet{opt: opt, wake: make(chan struct{}, 1), sweeping: make(chan struct{}, 1), known: map[string]*Node{},
 		needs: map[string]map[string]need{}, own: map[string]*Pod{}, gone: map[string]*Pod{}, without: map[string]string{},
-		waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}}
-	f.nodes = newMirror(opt.Client, "/api/v1/nodes", func(n *Node) *Meta { return &n.Metadata }, opt.Log)
-	f.nodes.set, f.nodes.reset, f.nodes.told = f.setNode, f.resetNodes, f.all
-	f.pods = newMirror(opt.Client, "/api/v1/pods", func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
-	f.pods.set, f.pods.reset, f.pods.told = f.setPod, f.resetPods, f.all
-	f.pods.trim = f.thin
-	return f
+		waiting: map[string]map[chan struct{}]bool{}, workers: map[string]*Worker{}, kept: map[string]*Claim{}, dropped: map[string]bool{},
+		noClass: unlooked}
+	made.nodes = newMirror(opt.Client, "/api/v1/nodes", func(n *Node) *Meta { return &n.Metadata }, opt.Log)
+	made.nodes.set, made.nodes.reset, made.nodes.told = made.setNode, made.resetNodes, made.all
+	made.pods = newMirror(opt.Client, "/api/v1/pods", func(p *Pod) *Meta { return &p.Metadata }, opt.Log)
+	made.pods.set, made.pods.reset, made.pods.told = made.setPod, made.resetPods, made.all
+	made.pods.trim = made.thin
+	made.claims = newMirror(opt.Client, collection(claimPath(opt.Style.Namespace, "")), func(c *Claim) *Meta { return &c.Metadata }, opt.Log)
+	made.claims.set, made.claims.reset, made.claims.told = made.setClaim, made.resetClaims, made.all
+	return made
 }
 
 // Run makes each schedulable node a worker, and lives until ctx ends. Pods run on.
@@ -85,6 +92,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	defer f.active.Wait()
 	f.active.Go(func() { f.nodes.run(ctx) })
 	f.active.Go(func() { f.pods.run(ctx) })
+	f.active.Go(func() { f.claims.run(ctx) })
 	for _, synced := range []chan struct{}{f.nodes.synced, f.pods.synced} {
 		select {
 		case <-synced:
@@ -92,6 +100,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+	f.lookForClass(ctx)
+	f.active.Go(func() { f.watchClasses(ctx) })
 	f.mu.Lock()
 	nodes := len(f.known)
 	f.mu.Unlock()

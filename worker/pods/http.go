@@ -28,6 +28,9 @@ func (w *Worker) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	id, what, _ := strings.Cut(rest, "/")
 	var err error
 	switch {
+	case strings.HasPrefix(r.URL.Path, "/snapshots/"):
+		err = skerry.Errorf(skerry.CodeUnsupported, "a worker that is a node of Kubernetes takes no snapshots, and restores none").
+			WithHint("its volumes are claims, which have the annotation %s: use the snapshots of their storage class", volumeNote)
 	case !ok || id == "":
 		err = skerry.Errorf(skerry.CodeNotFound, "a worker that is a node of Kubernetes does not answer %s", r.URL.Path)
 	case what == "logs":

@@ -163,7 +163,7 @@ func quantity(value text, milli bool) int64 {
 }
 
 // facts describes a node to its site: what is allocatable there, less what the pods of others take.
-func facts(node *Node, others []need, version, noSidecars string) wire.WorkerFacts {
+func facts(node *Node, others []need, version, noSidecars, noVolumes string) wire.WorkerFacts {
 	told := wire.WorkerFacts{External: External, OS: node.Status.NodeInfo.OperatingSystem, Kernel: clean(node.Status.NodeInfo.KernelVersion,
 		100),
 		Version: version, Address: address(node), Labels: labels(node), Area: area(node), Levels: true, Features: features()}
@@ -191,6 +191,12 @@ func facts(node *Node, others []need, version, noSidecars string) wire.WorkerFac
 	} else {
 		cause += "; no sidecars: " + noSidecars
 	}
+	if noVolumes == "" {
+		can = append(can, "localVolumes")
+	} else {
+		cause += "; no local volumes: " + noVolumes
+	}
+	slices.Sort(can)
 	told.Runtimes = []wire.RuntimeReport{{Name: spec.RuntimeOCI, Passed: true, Abilities: can, Cause: cause,
 		Version: clean(node.Status.NodeInfo.ContainerRuntimeVersion, 100)}}
 	return told
@@ -206,7 +212,8 @@ func abilities() []string {
 
 // features are the fields of manifests that are honoured beyond those of the first agents.
 func features() []string {
-	return []string{spec.FeatureEnvFields, spec.FeatureEnvSecrets, spec.FeatureExtraHosts, spec.FeatureSubPath}
+	return []string{spec.FeatureEnvFields, spec.FeatureEnvSecrets, spec.FeatureExtraHosts, spec.FeaturePostStart,
+		spec.FeaturePreStop, spec.FeatureSubPath}
 }
 
 // keepsAway reports whether a taint is of the kind that people set to keep pods away. Those that Kubernetes sets itself, while a node is

@@ -98,6 +98,13 @@ type PodSpec struct {
 	Containers        []PodContainer  `json:"containers,omitempty"`
 	Volumes           []volume        `json:"volumes,omitempty"`
 	Overhead          map[string]text `json:"overhead,omitempty"`
+	Security          *allSecurity    `json:"securityContext,omitempty"`
+}
+
+// allSecurity is of all containers of a pod.
+type allSecurity struct {
+	Group  int64  `json:"fsGroup,omitempty"`
+	Change string `json:"fsGroupChangePolicy,omitempty"`
 }
 
 // text is a string, or a number whose text counts: quantities may be either.
@@ -132,6 +139,13 @@ type PodContainer struct {
 	Stdin          bool           `json:"stdin,omitempty"`
 	PullPolicy     string         `json:"imagePullPolicy,omitempty"`
 	RestartPolicy  string         `json:"restartPolicy,omitempty"` // of an init container: always makes it a sidecar
+	Lifecycle      *lifecycle     `json:"lifecycle,omitempty"`
+}
+
+// lifecycle is what the kubelet does after the start of a container, and before it is asked to end.
+type lifecycle struct {
+	PostStart map[string]any `json:"postStart,omitempty"`
+	PreStop   map[string]any `json:"preStop,omitempty"`
 }
 
 type envVar struct {
@@ -177,6 +191,11 @@ type volume struct {
 	Name     string        `json:"name"`
 	EmptyDir *emptyDir     `json:"emptyDir,omitempty"`
 	Secret   *secretVolume `json:"secret,omitempty"`
+	Claim    *claimVolume  `json:"persistentVolumeClaim,omitempty"`
+}
+
+type claimVolume struct {
+	Name string `json:"claimName"`
 }
 
 type emptyDir struct {

@@ -69,8 +69,8 @@ func refuse(assigned *spec.Assignment) error {
 		return no(f, "pods are not given it")
 	}
 	for _, v := range service.Volumes {
-		if v.Empty == nil {
-			return no("volume "+v.Name, "only empty volumes are offered")
+		if v.Empty == nil && v.Local == nil {
+			return no("volume "+v.Name, "only empty and local volumes are offered")
 		}
 	}
 	for _, it := range containersOf(service) {
@@ -123,9 +123,11 @@ type Style struct {
 	Namespace string // of Kubernetes
 	Site      string // whose pods they are
 	// Registry, if set, is where images come from whose name has no registry; else docker.io, as everywhere.
-	Registry   string
-	PullSecret string // name of a secret of the namespace with which images are pulled; empty: none
-	Priority   string // class of all pods; empty: the default
+	Registry string
+	// StorageClass is that of claims for local volumes; empty: the cluster's default.
+	StorageClass string
+	PullSecret   string // name of a secret of the namespace with which images are pulled; empty: none
+	Priority     string // class of all pods; empty: the default
 }
 
 // podName names the pod of an attempt. Another token, worker or attempt gives another name.
@@ -187,11 +189,8 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 	maps.Copy(made.Metadata.Annotations, map[string]string{fenceNote: fence, attemptNote: strconv.Itoa(attempt),
 		restartNote: strconv.FormatUint(assigned.Restart, 10)})
 	no := false
-	grace := int64(10)
-	if service.TerminationGrace != nil {
-		grace = int64((time.Duration(*service.TerminationGrace) + time.Second - 1) / time.Second)
-	}
-	made.Spec = PodSpec{RestartPolicy: "Never", Grace: &grace, AutomountToken: &no, ServiceLinks: &no, PriorityClassName: st.Priority,
+	within := grace(service)
+	made.Spec = PodSpec{RestartPolicy: "Never", Grace: &within, AutomountToken: &no, ServiceLinks: &no, PriorityClassName: st.Priority,
 		Tolerations: tolerated(node, service.Placement.Tolerations),
 		Affinity: &affinity{nodeAffinity{nodeSelector{[]nodeTerm{{[]requirement{
 			{Key: "metadata.name", Operator: "In", Values: []string{node.Metadata.Name}}}}}}}}}
@@ -201,7 +200,7 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 	for _, h := range service.ExtraHosts {
 		made.Spec.HostAliases = append(made.Spec.HostAliases, hostAlias{h.Address.String(), h.Names})
 	}
-	volumes(made, assigned, worker)
+	st.volumes(made, assigned, worker)
 	for at, it := range containersOf(service) {
 		container, err := st.container(&it, assigned, node, worker)
 		if err != nil {
@@ -225,6 +224,17 @@ func (st *Style) pod(assigned *spec.Assignment, attempt int, node *Node, worker 
 	return made, nil
 }
 
+// wholeSeconds rounds up: Kubernetes counts nothing less.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// grace is how long, in seconds, the containers of a service may take to end.
+func grace(service *spec.ServiceSpec) int64 {
+	if service.TerminationGrace != nil {
+		return wholeSeconds(time.Duration(*service.TerminationGrace))
+	}
+	return wholeSeconds(spec.DefaultGrace)
+}
+
 // always makes an init container a sidecar: it starts before those that follow, runs beside them and ends after them.
 const always = "Always"
 
@@ -235,6 +245,7 @@ func (st *Style) container(it *spec.SideContainer, assigned *spec.Assignment, no
 	if made.Image, err = st.image(it.Image, assigned.Digest); err != nil {
 		return made, err
 	}
+	made.Lifecycle = hooks(&it.Container, grace(&assigned.Spec))
 	if made.Security, err = security(&it.Container, assigned.Level); err != nil {
 		return made, err
 	}
@@ -316,23 +327,32 @@ func probe(pod *spec.Probe) map[string]any {
 		return nil
 	}
 	seconds := func(d spec.Duration, least int64) int64 {
-		return max(least, int64((time.Duration(d)+time.Second-1)/time.Second))
+		return max(least, wholeSeconds(time.Duration(d)))
 	}
 	out := map[string]any{"initialDelaySeconds": seconds(pod.InitialDelay, 0), "periodSeconds": seconds(pod.Interval, 1),
 		"timeoutSeconds": seconds(pod.Timeout, 1), "failureThreshold": max(pod.Failures, 1), "successThreshold": max(pod.Successes, 1)}
 	switch {
 	case pod.HTTP != nil:
-		headers := []map[string]string{}
-		for _, k := range slices.Sorted(maps.Keys(pod.HTTP.Headers)) {
-			headers = append(headers, map[string]string{"name": k, "value": pod.HTTP.Headers[k]})
-		}
-		out["httpGet"] = map[string]any{"path": pod.HTTP.Path, "port": pod.HTTP.Port, "httpHeaders": headers}
+		out["httpGet"] = get(pod.HTTP)
 	case pod.TCP != nil:
 		out["tcpSocket"] = map[string]any{"port": pod.TCP.Port}
-	case pod.Exec != nil:
-		out["exec"] = map[string]any{"command": pod.Exec.Command}
+	case pod.Exec != nil: // the kubelet replaces $(NAME) in it
+		command := []string{}
+		for _, word := range pod.Exec.Command {
+			command = append(command, literal(word))
+		}
+		out["exec"] = map[string]any{"command": command}
 	}
 	return out
+}
+
+// get is an HTTP request of the kubelet's.
+func get(asked *spec.HTTPProbe) map[string]any {
+	headers := []map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(asked.Headers)) {
+		headers = append(headers, map[string]string{"name": k, "value": asked.Headers[k]})
+	}
+	return map[string]any{"path": asked.Path, "port": asked.Port, "httpHeaders": headers}
 }
 
 // Where the files of an instance appear.
@@ -343,9 +363,15 @@ const (
 )
 
 // volumes adds volumes, and those that hold files.
-func volumes(pod *Pod, assigned *spec.Assignment, worker string) {
+func (st *Style) volumes(pod *Pod, assigned *spec.Assignment, worker string) {
 	service := &assigned.Spec
 	for _, v := range service.Volumes {
+		if v.Local != nil {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: volumeName(v.Name),
+				Claim: &claimVolume{st.claimName(worker, volumeClaim(assigned, v.Name))}})
+			pod.Spec.Security = &allSecurity{volumeGroup, "OnRootMismatch"}
+			continue
+		}
 		e := &emptyDir{}
 		if v.Empty.Memory {
 			e.Medium = "Memory"
@@ -353,7 +379,7 @@ func volumes(pod *Pod, assigned *spec.Assignment, worker string) {
 		if v.Empty.Size > 0 {
 			e.SizeLimit = strconv.FormatInt(int64(v.Empty.Size), 10)
 		}
-		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: "v-" + v.Name, EmptyDir: e})
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume{Name: volumeName(v.Name), EmptyDir: e})
 	}
 	files := filesName(assigned.ID, worker)
 	from := &secretVolume{SecretName: files, Items: []keyPath{{Key: endpoints, Path: endpoints, Mode: 0o444}}}
@@ -375,7 +401,7 @@ func volumes(pod *Pod, assigned *spec.Assignment, worker string) {
 // mounts are where a container finds its volumes, and the files that every container of an instance has.
 func mounts(container *spec.Container, service *spec.ServiceSpec) (out []volumeMount) {
 	for _, m := range container.Mounts {
-		out = append(out, volumeMount{Name: "v-" + m.Volume, MountPath: m.Path, SubPath: m.SubPath, ReadOnly: m.ReadOnly})
+		out = append(out, volumeMount{Name: volumeName(m.Volume), MountPath: m.Path, SubPath: m.SubPath, ReadOnly: m.ReadOnly})
 	}
 	out = append(out, volumeMount{Name: filesVolume, MountPath: endpointsAt, ReadOnly: true})
 	for i, f := range service.Config {

@@ -91,7 +91,8 @@ func TestRefuse(t *testing.T) {
 		`"sidecars":[{"name":"a","image":"x"}]`:             "",
 		`"sidecars":[{"name":"a"}]`:                         "unsupported: image: ",
 		`"init":[{"name":"a","image":"x","user":"www"}]`:    "unsupported: user www: ",
-		`"volumes":[{"name":"d","local":{}}]`:               "unsupported: volume d: ",
+		`"volumes":[{"name":"d","local":{}}]`:               "",
+		`"volumes":[{"name":"d","host":{"path":"/d"}}]`:     "unsupported: volume d: ",
 		`"stopSignal":"SIGUSR1"`:                            "unsupported: stopSignal SIGUSR1: ",
 		`"stopSignal":"TERM"`:                               "",
 		`"user":"www-data"`:                                 "unsupported: user www-data: ",
@@ -100,7 +101,7 @@ func TestRefuse(t *testing.T) {
 		`"resources":{"exclusiveCPUs":1}`:                   "unsupported: resources: ",
 		`"ports":[{"port":8080,"servicePort":80}]`:          "unsupported: servicePort: ",
 		`"sysctls":{"net.core.somaxconn":"9"}`:              "unsupported: sysctls: ",
-		`"preStop":{"exec":{"command":["/bin/true"]}}`:      "unsupported: preStop: ",
+		`"preStop":{"exec":{"command":["/bin/true"]}}`:      "",
 		`"extraHosts":[{"address":"::1","names":["x"]}]`:    "",
 		`"envSecrets":{"A":"s/f"},"secrets":[{"name":"s"}]`: "",
 	} {
@@ -123,7 +124,7 @@ func TestFacts(t *testing.T) {
 "initContainers":[{"resources":{"requests":{"cpu":"500m"}}}]}}`), &other); err != nil {
 		t.Fatal(err)
 	}
-	got := facts(nodeOf(t, aNode), []need{needOf(&other)}, "v1", "")
+	got := facts(nodeOf(t, aNode), []need{needOf(&other)}, "v1", "", "")
 	if got.Capacity.CPU != 3000 || got.Capacity.Memory != 7*skerry.GiB || got.Capacity.Storage != 10_000_000_000 {
 		t.Errorf("capacity = %+v, want 3 CPUs, 7Gi, 10G", got.Capacity)
 	}

@@ -66,16 +66,25 @@ func (w *Worker) prepare(ctx context.Context, asked core.Prepare) core.Prepared 
 	done := core.Prepared{ID: assigned.ID, Fence: assigned.Fence, Runtime: spec.RuntimeOCI}
 	fail := func(err error) core.Prepared {
 		_, never := errors.AsType[*Unsupported](err)
+		if claim, is := errors.AsType[*claimError](err); is {
+			never = claim.lasting
+		}
 		done.Err, done.Permanent = err.Error(), never || status(err) >= 400 && !passing(err)
 		return done
 	}
 	if err := refuse(assigned); err != nil {
 		return fail(err)
 	}
-	if node, _, _ := w.fleet.node(w.node); node != nil && len(assigned.Spec.Sidecars) > 0 {
-		if why := w.fleet.noSidecars(node); why != "" {
+	if node, _, _ := w.fleet.node(w.node); node != nil {
+		if why := w.fleet.noSidecars(node); why != "" && len(assigned.Spec.Sidecars) > 0 {
 			return fail(&Unsupported{"sidecars", why})
 		}
+		if why := tooOld(node, sleepSince); why != "" && sleeps(&assigned.Spec) {
+			return fail(&Unsupported{"hooks that sleep", why})
+		}
+	}
+	if err := (claims{w}).makeClaims(ctx, assigned); err != nil {
+		return fail(err)
 	}
 	if r := assigned.Digest[assigned.Spec.Image]; r != "" {
 		done.Digest = digestOf(r)

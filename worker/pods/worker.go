@@ -254,7 +254,8 @@ func (w *Worker) follow(ctx context.Context, running *loop.Loop) {
 		whyNot, touch := "its node is not in Kubernetes", false
 		if node != nil {
 			whyNot, touch = ready(node)
-			if f := facts(node, others, w.fleet.opt.Version, w.fleet.noSidecars(node)); told == nil || !reflect.DeepEqual(*told, f) {
+			f := facts(node, others, w.fleet.opt.Version, w.fleet.noSidecars(node), w.fleet.noVolumes())
+			if told == nil || !reflect.DeepEqual(*told, f) {
 				told, pace = &f, time.After(factsPace)
 				running.Post(core.Facts{Facts: f})
 			}
@@ -310,6 +311,9 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 			continue
 		}
 		if t, ok := taskOf(p, s); ok {
+			if s.Stage == Ended {
+				t.PostStart = w.teller(t.ID, t.Attempt).ended(ctx, p)
+			}
 			out, found[p.Metadata.Name] = append(out, t), true
 		}
 	}
@@ -332,6 +336,9 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 		}
 		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
 			record.Running, record.Exit, record.Init = s.Stage != Ended, s.Exit, s.Init
+			if s.Stage == Ended {
+				record.PostStart = w.teller(record.ID, record.Attempt).ended(ctx, pod)
+			}
 			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
 			out = append(out, record)
 		}

@@ -24,7 +24,8 @@ import (
 
 // Kubelet is a stand-in for the agent of a node: it registers the node, and runs the containers of each pod that is bound to it as
 // processes. It has no images or namespaces: Programs says which program an image stands for, and what it lacks cannot be pulled. Of volumes
-// it has the files of secrets, in a directory of its own: a path in the command or a variable that is there leads there.
+// it has the files of secrets, empty directories and those of claims, in a directory of its own: a path that is a word of a command, or a
+// variable, leads there if it is there.
 type Kubelet struct {
 	t        testing.TB
 	Name     string
@@ -219,6 +220,7 @@ func (k *Kubelet) write(pod Object, root string) {
 	}
 	for _, m := range mounts {
 		mount := m.(Object)
+		k.mount(pod, root, volumes, mount)
 		from := secrets[Text(mount, "name")]
 		if from == nil {
 			continue
@@ -259,7 +261,7 @@ func (k *Kubelet) see(pod Object) {
 		k.mu.Lock()
 	case deleted && !run.killed:
 		run.killed = true
-		run.endLocked()
+		k.endLocked(run)
 		grace, _ := Get(pod, "metadata", "deletionGracePeriodSeconds").(float64)
 		time.AfterFunc(time.Duration(grace*float64(time.Second)), func() {
 			k.mu.Lock()

@@ -78,13 +78,13 @@ func (k *Kubelet) newRun(pod Object, uid string) *podRun {
 	return run
 }
 
-// endLocked asks main to end, or what runs in its place while it does not.
-func (r *podRun) endLocked() {
-	if main := r.all[len(r.all)-1]; main.runs {
-		_ = main.cmd.Process.Signal(syscall.SIGTERM)
+// endLocked asks main to end, after its preStop, or what runs in its place while it does not.
+func (k *Kubelet) endLocked(run *podRun) {
+	if main := run.all[len(run.all)-1]; main.runs {
+		k.done.Go(func() { k.end(run, main) })
 		return
 	}
-	r.signalLocked(syscall.SIGTERM)
+	run.signalLocked(syscall.SIGTERM)
 }
 
 func (r *podRun) signalLocked(s syscall.Signal) {
@@ -192,22 +192,29 @@ func (k *Kubelet) keep(run *podRun, ctr *process, begun, ending chan struct{}) {
 	}
 }
 
-// once runs a container until it has ended, and gives its status. What comes over ending has it asked to end.
-func (k *Kubelet) once(run *podRun, ctr *process, phase string, begun func(), ending ...chan struct{}) (code int) {
-	args := append(texts(ctr.spec["command"]), texts(ctr.spec["args"])...)
-	if len(args) > 0 {
-		args = args[1:]
+// command is a command in a container, which its program stands for.
+func (r *podRun) command(ctr *process, words []string) *exec.Cmd {
+	words = slices.Clone(words[min(1, len(words)):])
+	for i := range words {
+		words[i] = within(r.root, words[i])
 	}
-	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
-		args[i] = within(run.root, strings.ReplaceAll(args[i], "$$", "$"))
-	}
-	cmd := exec.Command(ctr.program, args...)
+	cmd := exec.Command(ctr.program, words...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	env, _ := ctr.spec["env"].([]any)
 	for _, e := range env {
-		cmd.Env = append(cmd.Env, Text(e.(Object), "name")+"="+within(run.root, strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$")))
+		cmd.Env = append(cmd.Env, Text(e.(Object), "name")+"="+within(r.root, strings.ReplaceAll(Text(e.(Object), "value"), "$$", "$")))
 	}
+	return cmd
+}
+
+// once runs a container until it has ended, and gives its status. What comes over ending has it asked to end.
+func (k *Kubelet) once(run *podRun, ctr *process, phase string, begun func(), ending ...chan struct{}) (code int) {
+	args := append(texts(ctr.spec["command"]), texts(ctr.spec["args"])...)
+	for i := range args { // the kubelet replaces $(NAME), and undoes that dollars are doubled
+		args[i] = strings.ReplaceAll(args[i], "$$", "$")
+	}
+	cmd := run.command(ctr, args)
 	cmd.Stdout = &stamped{k: k, p: ctr}
 	cmd.Stderr = cmd.Stdout
 	began, probe := now(), ctr.spec["readinessProbe"]
@@ -217,11 +224,14 @@ func (k *Kubelet) once(run *podRun, ctr *process, phase string, begun func(), en
 		err = cmd.Start()
 	}
 	if err == nil {
-		ctr.cmd, ctr.runs, ctr.ready, ctr.state = cmd, true, probe == nil, Object{"running": Object{"startedAt": began}}
+		ctr.cmd, ctr.runs = cmd, true
 	}
 	k.mu.Unlock()
 	ended := make(chan struct{})
-	if err == nil {
+	if err == nil && k.postStart(run, ctr) {
+		k.mu.Lock()
+		ctr.ready, ctr.state = probe == nil, Object{"running": Object{"startedAt": began}}
+		k.mu.Unlock()
 		k.tell(run, phase)
 	}
 	if begun != nil {
@@ -238,7 +248,7 @@ func (k *Kubelet) once(run *podRun, ctr *process, phase string, begun func(), en
 			k.done.Go(func() {
 				select {
 				case <-ending[0]:
-					_ = cmd.Process.Signal(syscall.SIGTERM)
+					k.end(run, ctr)
 				case <-ended:
 				}
 			})

@@ -25,7 +25,8 @@ import (
 // Object is any object.
 type Object = map[string]any
 
-// Server is a fake API server: nodes, pods, secrets; lists in pages, watches with bookmarks, deletion with grace, logs by the kubelets.
+// Server is a fake API server: nodes, pods, secrets, volumes, events; lists in pages, watches with bookmarks, deletion with grace and
+// finalizers, logs by the kubelets.
 type Server struct {
 	t   testing.TB
 	URL string
@@ -50,8 +51,11 @@ type event struct {
 
 // NewServer starts one until the test ends.
 func NewServer(t testing.TB) *Server {
-	s := &Server{t: t, objects: map[string]map[string]Object{"nodes": {}, "pods": {}, "secrets": {}}, changed: make(chan struct{}),
-		cut: make(chan struct{}), counts: map[string]int{}}
+	s := &Server{t: t, objects: map[string]map[string]Object{}, changed: make(chan struct{}), cut: make(chan struct{}),
+		counts: map[string]int{}}
+	for _, kind := range kinds() {
+		s.objects[kind] = map[string]Object{}
+	}
 	h := httptest.NewServer(http.HandlerFunc(s.serve))
 	s.URL = h.URL
 	t.Cleanup(func() {
@@ -136,8 +140,17 @@ func (p place) key() string {
 	return p.namespace + "/" + p.name
 }
 
+// kinds are those of the objects that there may be.
+func kinds() []string {
+	return []string{"events", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "secrets", "storageclasses"}
+}
+
 func parse(path string) (p place, ok bool) {
-	parts := strings.Split(strings.TrimPrefix(path, "/api/v1/"), "/")
+	rest, is := strings.CutPrefix(path, "/api/v1/")
+	if !is {
+		rest, is = strings.CutPrefix(path, "/apis/storage.k8s.io/v1/")
+	}
+	parts := strings.Split(rest, "/")
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		p.namespace, parts = parts[1], parts[2:]
 	}
@@ -148,7 +161,7 @@ func parse(path string) (p place, ok bool) {
 	if len(parts) > 2 {
 		p.sub = parts[2]
 	}
-	return p, strings.HasPrefix(path, "/api/v1/") && slices.Contains([]string{"nodes", "pods", "secrets"}, p.kind)
+	return p, is && slices.Contains(kinds(), p.kind)
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -181,8 +194,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 func selected(o Object, r *http.Request) bool {
 	for _, f := range strings.Split(r.URL.Query().Get("fieldSelector"), ",") {
-		k, v, _ := strings.Cut(f, "=")
-		if k == "spec.nodeName" && Text(o, "spec", "nodeName") != v {
+		if k, v, ok := strings.Cut(f, "="); ok && Text(o, strings.Split(k, ".")...) != v {
 			return false
 		}
 	}
@@ -303,6 +315,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 	defer s.mu.Unlock()
 	if r.Method == "POST" {
 		at.name = Text(body, "metadata", "name")
+		if from := Text(body, "metadata", "generateName"); at.name == "" && from != "" {
+			at.name = fmt.Sprintf("%s%d", from, s.version)
+			body["metadata"].(Object)["name"] = at.name
+		}
 	}
 	have := s.objects[at.kind][at.key()]
 	switch {
@@ -322,15 +338,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 			Refuse(w, 422, "Invalid", "no metadata")
 			return
 		}
-		meta["uid"], meta["creationTimestamp"] = fmt.Sprintf("uid-%d", s.version+1), time.Now().UTC().Format(time.RFC3339)
-		if at.namespace != "" {
-			meta["namespace"] = at.namespace
-		}
-		if at.kind == "pods" {
-			body["status"] = Object{"phase": "Pending"}
-			s.bindLocked(body)
-		}
-		s.noteLocked(at.kind, at.key(), "ADDED", body)
+		s.makeLocked(at, body, meta)
 		answer = body
 	case "PUT":
 		meta := body["metadata"].(Object)
@@ -344,7 +352,11 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 		answer = body
 	case "PATCH":
 		answer = merged(have, body).(Object)
-		s.noteLocked(at.kind, at.key(), "MODIFIED", answer)
+		if why := s.invalidLocked(at, have, answer); why != "" {
+			Refuse(w, 403, "Forbidden", why)
+			return
+		}
+		s.changeLocked(at, have, answer)
 	case "DELETE":
 		if uid := Text(body, "preconditions", "uid"); uid != "" && uid != Text(have, "metadata", "uid") {
 			Refuse(w, 409, "Conflict", "the UID in the precondition does not match")
@@ -362,9 +374,42 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at place) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
+// makeLocked takes a new object.
+func (s *Server) makeLocked(at place, made, meta Object) {
+	meta["uid"], meta["creationTimestamp"] = fmt.Sprintf("uid-%d", s.version+1), time.Now().UTC().Format(time.RFC3339)
+	if at.namespace != "" {
+		meta["namespace"] = at.namespace
+	}
+	switch at.kind {
+	case "pods":
+		made["status"] = Object{"phase": "Pending"}
+		s.bindLocked(made)
+	case "persistentvolumeclaims":
+		s.claimLocked(made)
+	}
+	s.noteLocked(at.kind, at.key(), "ADDED", made)
+	s.scheduleLocked(at.kind)
+}
+
+// changeLocked takes an object that was changed; one that is deleted goes with its last finalizer.
+func (s *Server) changeLocked(at place, have, next Object) {
+	what := "MODIFIED"
+	list, _ := Get(next, "metadata", "finalizers").([]any)
+	if _, had := Get(have, "metadata", "finalizers").([]any); had && len(list) == 0 && Text(next, "metadata", "deletionTimestamp") != "" {
+		what = "DELETED"
+	}
+	s.noteLocked(at.kind, at.key(), what, next)
+	s.scheduleLocked(at.kind)
+}
+
 // deleteLocked removes an object; a pod on a node goes when its kubelet says so, or when it is forced.
 func (s *Server) deleteLocked(p place, have, options Object) {
 	have = merged(have, Object{}).(Object)
+	if list, _ := Get(have, "metadata", "finalizers").([]any); len(list) > 0 {
+		have["metadata"].(Object)["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
+		s.noteLocked(p.kind, p.key(), "MODIFIED", have)
+		return
+	}
 	if p.kind != "pods" || Text(have, "spec", "nodeName") == "" || options["gracePeriodSeconds"] == 0.0 {
 		s.noteLocked(p.kind, p.key(), "DELETED", have)
 		return
@@ -391,6 +436,14 @@ func (s *Server) bindLocked(pod Object) {
 	if node == nil || Get(node, "spec", "unschedulable") == true {
 		pod["status"] = Object{"phase": "Pending", "conditions": []any{Object{"type": "PodScheduled", "status": "False",
 			"reason": "Unschedulable", "message": "0/1 nodes are available: 1 node(s) were unschedulable."}}}
+		return
+	}
+	if waits, why := s.unboundLocked(pod, name); waits {
+		pod["status"] = Object{"phase": "Pending"}
+		if why != "" {
+			pod["status"].(Object)["conditions"] = []any{Object{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+				"message": why}}
+		}
 		return
 	}
 	pod["spec"].(Object)["nodeName"] = name
