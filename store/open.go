@@ -11,8 +11,9 @@ import (
 
 // Options for Open. The zero value is usable.
 type Options struct {
-	// KeepRevisions is about how many revisions of history remain for watchers; 0 means 10,000. In etcd, history belongs
-	// to the whole server: a negative number leaves it to the operator's --auto-compaction-retention.
+	// KeepRevisions is about how many revisions of history remain for watchers; 0 means 10,000. In a file, older ones go sooner where they
+	// take more room than the records, and more than 4 MiB. In etcd, history belongs to the whole server: a negative number leaves it to the
+	// operator's --auto-compaction-retention.
 	KeepRevisions int64
 	// TLS is for etcd. Nil means plain text for etcd:// and the system's roots for etcds://.
 	TLS *tls.Config

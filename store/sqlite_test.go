@@ -249,6 +249,53 @@ func TestSQLiteHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestSQLiteHistoryTakesNoMoreRoomThanRecords: large changes do not fill the disk with what only watchers ask for, those that come soon
+// find it there nevertheless, and a file with more records keeps more.
+func TestSQLiteHistoryTakesNoMoreRoomThanRecords(t *testing.T) {
+	const MiB = 1 << 20
+	for _, c := range []struct {
+		name           string
+		records        int // of 1 MiB each
+		least, history int64
+	}{{"one record", 1, 3 * MiB, 5 * MiB}, {"as many as there is history", 12, 11 * MiB, 15 * MiB}} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "a.db")
+			opened, err := store.Open(t.Context(), "sqlite:"+path, store.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			var revisions []int64
+			for n := range 60 {
+				rev, err := opened.Commit(t.Context(), []store.Op{{Key: fmt.Sprint(n % c.records), Value: bytes.Repeat([]byte{byte(n)}, MiB)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				revisions = append(revisions, rev)
+			}
+			if err := opened.Watch(t.Context(), "", revisions[20], nil); !errors.Is(err, store.ErrCompacted) {
+				t.Errorf("the history of 40 changes ago: got %v, want %v", err, store.ErrCompacted)
+			}
+			enough := errors.New("enough")
+			if err := opened.Watch(t.Context(), "", revisions[57], func([]store.Event) error { return enough }); !errors.Is(err, enough) {
+				t.Errorf("the history of the last changes: got %v, want it", err)
+			}
+			if err := opened.Close(); err != nil {
+				t.Fatal(err)
+			}
+			db, err := sql.Open("sqlite", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			var size int64
+			if err := db.QueryRow("SELECT sum(length(data)) FROM change").Scan(&size); err != nil || size < c.least || size > c.history {
+				t.Errorf("history has %d bytes (%v), want %d to %d", size, err, c.least, c.history)
+			}
+		})
+	}
+}
+
 func benchmarkCommit(b *testing.B, s store.Store, writers int) {
 	ctx := context.Background()
 	value := make([]byte, 256)

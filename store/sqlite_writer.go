@@ -86,11 +86,15 @@ type writer struct {
 	setCompacted                           *sql.Stmt
 	all                                    []*sql.Stmt
 	revision                               int64
-	untilTrim                              int
+	untilTrim                              int   // changes
+	history, mostHistory                   int64 // bytes of the change table, and how many there may be before trim looks
 }
 
 func newWriter(ctx context.Context, conn *sql.Conn, rev int64) (*writer, error) {
-	out := &writer{conn: conn, revision: rev, untilTrim: 1}
+	out := &writer{conn: conn, revision: rev, untilTrim: 1, mostHistory: leastHistory}
+	if err := conn.QueryRowContext(ctx, historySize).Scan(&out.history); err != nil {
+		return nil, sqliteError(err)
+	}
 	for _, p := range []struct {
 		to  **sql.Stmt
 		sql string
@@ -236,7 +240,21 @@ func (s *sqlite) apply(out *writer, batch []*request) {
 	}
 }
 
-// trim forgets old history after n changes, in steps of a tenth, so that it costs one statement now and then.
+// leastHistory is how many bytes of history remain in any case. Beyond that it takes as much room as the records: whoever has missed more
+// than that reads all records for less.
+const leastHistory = 4 << 20
+
+const (
+	historySize = "SELECT coalesce(sum(length(data)), 0) FROM change"
+	// usedSize counts the bytes of the file's pages that are in use.
+	usedSize = "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+	// tooOld finds the last change that has more than so many bytes of history after it.
+	tooOld = `SELECT coalesce(max(last), 0) FROM (SELECT last, sum(length(data)) OVER (ORDER BY last DESC) - length(data) AS newer FROM change)
+		WHERE newer > ?`
+)
+
+// trim forgets old history after n changes, in steps of a tenth, so that it costs one statement now and then. A failure shows at the next
+// commit; history then stays a little longer.
 func (s *sqlite) trim(w *writer, n int) {
 	if s.o.KeepRevisions < 0 {
 		return
@@ -244,9 +262,29 @@ func (s *sqlite) trim(w *writer, n int) {
 	if w.untilTrim -= n; w.untilTrim <= 0 {
 		w.untilTrim = int(s.o.KeepRevisions/10) + 1
 		if upTo := w.revision - s.o.KeepRevisions; upTo > s.compacted.Load() {
-			_ = s.compact(w, upTo) // a failure shows at the next commit; history then stays a little longer
+			_ = s.compact(w, upTo)
 		}
 	}
+	if w.history > w.mostHistory {
+		_ = s.trimSize(w)
+	}
+}
+
+// trimSize forgets old history that takes too much room.
+func (s *sqlite) trimSize(w *writer) error {
+	ctx := context.Background()
+	var used, upTo int64
+	if err := w.conn.QueryRowContext(ctx, usedSize).Scan(&used); err != nil {
+		return sqliteError(err)
+	}
+	most := max(used-w.history, leastHistory)
+	if w.mostHistory = most + most/10; w.history <= w.mostHistory {
+		return nil
+	}
+	if err := w.conn.QueryRowContext(ctx, tooOld, most).Scan(&upTo); err != nil {
+		return sqliteError(err)
+	}
+	return s.compact(w, upTo)
 }
 
 // transact does a batch in one transaction. Each commit is checked before its first write, so that one which conflicts
@@ -291,8 +329,8 @@ func (w *writer) transact(batch []*request) (changes []change, err error) {
 
 // finish writes changes down as history, ends the transaction that made them, and counts them as done when that is durable.
 func (w *writer) finish(ctx context.Context, changes []change) error {
-	rev := changes[len(changes)-1].revision
-	if _, err := w.log.ExecContext(ctx, rev, encodeChanges(changes)); err != nil {
+	rev, data := changes[len(changes)-1].revision, encodeChanges(changes)
+	if _, err := w.log.ExecContext(ctx, rev, data); err != nil {
 		return sqliteError(err)
 	}
 	if _, err := w.setRevision.ExecContext(ctx, rev); err != nil {
@@ -301,7 +339,7 @@ func (w *writer) finish(ctx context.Context, changes []change) error {
 	if _, err := w.commit.ExecContext(ctx); err != nil {
 		return sqliteError(err)
 	}
-	w.revision = rev
+	w.revision, w.history = rev, w.history+int64(len(data))
 	return nil
 }
 
@@ -369,11 +407,16 @@ func (s *sqlite) compact(out *writer, upTo int64) (err error) {
 	if _, err := out.trim.ExecContext(ctx, border); err != nil {
 		return sqliteError(err)
 	}
+	var history int64
+	if err := out.conn.QueryRowContext(ctx, historySize).Scan(&history); err != nil {
+		return sqliteError(err)
+	}
 	// Watchers must not find a hole, so the border moves before the rows go.
 	s.compacted.Store(border)
 	if _, err := out.commit.ExecContext(ctx); err != nil {
 		return sqliteError(err)
 	}
+	out.history = history
 	s.feed.compact(border)
 	return nil
 }
