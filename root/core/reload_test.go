@@ -114,7 +114,7 @@ func (fed *federationOf) keptOf(i *apps.Instance) map[string]string {
 	out := map[string]string{}
 	for what, v := range map[string]any{"generation": i.Gen, "revision": i.Revision, "service": i.Spec, "resources": i.Resources,
 		"state": i.State,
-		"end": i.Stopping, "restart": []uint64{i.Restart, i.Restarted}, "limits": i.Resize, "place": i.Holder,
+		"end":   i.Stopping, "restart": []uint64{i.Restart, i.Restarted}, "limits": i.Resize, "place": i.Holder,
 		"conditions": slices.DeleteFunc(slices.Clone(i.Conditions), reachable)} {
 		text, err := json.Marshal(v)
 		if err != nil {
