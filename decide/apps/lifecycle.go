@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -179,7 +180,7 @@ func (i *Instance) step(now time.Time, text string) {
 	}
 	i.Timeline = append(i.Timeline, wire.Step{At: now, State: i.State, Phase: i.Phase, Text: text})
 	if len(i.Timeline) > maxTimeline {
-		i.Timeline = slices.Delete(i.Timeline, 1, 2)
+		i.Timeline = slices.Delete(slices.Clone(i.Timeline), 1, 2) // others may read the one that they were shown
 	}
 }
 
@@ -204,4 +205,37 @@ func (i *Instance) nearerAt() time.Time {
 		return time.Time{}
 	}
 	return i.counts.nearer
+}
+
+// follows reports whether the generation of an instance is its application's, whatever its record has: that of the last change of its own.
+// A change of an application that leaves a service's template alone is then one record, and not one for each instance as well. A site has
+// delegated applications change otherwise, claims of volumes follow from what is saved, and a copy that is to take another's place waits
+// for that.
+func (i *Instance) follows(a *App) bool {
+	s := a.Manifest.Spec.Service(i.Service.Service)
+	return s != nil && (s.Mode == "" || s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && !s.KeepsData() && a.Deployed &&
+		!a.Deleting && !a.Delegated && i.Live() && i.Run == "" && i.Resize == nil && i.Replaces == "" && i.Revision == a.revisions[s.Name]
+}
+
+// saveApp writes the record of an application, after those of instances whose generation does not follow from it: were the application's
+// there alone, they would fall back to that of their record.
+func (l *lifecycle) saveApp(a *App, fx *wire.Effects) {
+	l.keepGenerations(a, fx)
+	l.catalog.saveApp(a, fx)
+}
+
+// keepGenerations writes down the generation of instances that no longer follow their application, as it has another template for them.
+func (l *lifecycle) keepGenerations(a *App, fx *wire.Effects) {
+	var late []*Instance
+	for _, k := range l.servicesWithInstances(a.Key()) {
+		for _, i := range l.byService[k] {
+			if i.behind && !i.follows(a) {
+				late = append(late, i)
+			}
+		}
+	}
+	slices.SortFunc(late, func(x, y *Instance) int { return strings.Compare(string(x.ID), string(y.ID)) })
+	for _, i := range late {
+		l.saveInstance(i, fx)
+	}
 }

@@ -164,7 +164,7 @@ func (l *Loop) Run(ctx context.Context, first wire.Effects) error {
 	}
 	commit := func(ops []store.Op, done func(error)) {
 		l.commits.Add(1)
-		done(l.commit(ctx, ops))
+		done(l.commit(ctx, ops, l.ViewsFirst && engine.broken == nil))
 	}
 	engine.Add(first)
 	timer := time.NewTimer(time.Hour)
@@ -202,11 +202,11 @@ func (l *Loop) arm(timer *time.Timer) {
 	timer.Reset(max(at.Sub(l.clock()), 0))
 }
 
-// commit has the store take writes. Views that go first are answered meanwhile: like those within a batch they see what is not on the disk
-// yet.
-func (l *Loop) commit(ctx context.Context, ops []store.Op) error {
+// commit has the store take writes. Views that go first are answered meanwhile, if they may look: like those within a batch they see what
+// is not on the disk yet. Of a core that panicked in the middle of a step nobody sees anything; the next life answers them.
+func (l *Loop) commit(ctx context.Context, ops []store.Op, mayLook bool) error {
 	ctx = context.WithoutCancel(ctx) // a stopping role still finishes what it has begun
-	if !l.ViewsFirst {
+	if !mayLook {
 		_, err := l.store.Commit(ctx, ops)
 		return err
 	}

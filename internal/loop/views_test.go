@@ -115,3 +115,45 @@ func TestViewGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// torn is a core that panics in the middle of a step.
+type torn struct{ writer }
+
+func (t *torn) Step(now time.Time, msg any) wire.Effects {
+	fx := t.writer.Step(now, msg)
+	if msg.(many).records > 1 {
+		panic("half done")
+	}
+	return fx
+}
+
+// Nobody is shown a core that panicked in the middle of a step, while what came before that is written: what the step has done so far is
+// lost, and may be of no sense.
+func TestNoViewOfABrokenCore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, err := store.Open(t.Context(), "memory:", store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		lim, core := &limited{Store: st, began: make(chan struct{}), hold: make(chan struct{})}, &torn{}
+		l := New(core, lim, quiet{}, nil)
+		l.ViewsFirst = true
+		l.Post(many{1, 1})
+		l.Post(many{2, 1})
+		done := make(chan error, 1)
+		go func() { done <- l.Run(t.Context(), wire.Effects{}) }()
+		<-lim.began
+		answered := make(chan error, 1)
+		seen := 0
+		go func() { answered <- l.View(t.Context(), func() { seen = core.n }) }()
+		synctest.Wait()
+		close(lim.hold)
+		if err := <-answered; !errors.Is(err, ErrStopped) || seen != 0 {
+			t.Errorf("got %v with %d records, want that the next life answers it", err, seen)
+		}
+		if _, panicked := errors.AsType[*PanicError](<-done); !panicked {
+			t.Error("the loop went on after a panic, want that it ends")
+		}
+	})
+}

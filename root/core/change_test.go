@@ -19,14 +19,15 @@ import (
 
 // federationOf is a root with sites that have a place for everything, and answer at once.
 type federationOf struct {
-	t      testing.TB
-	root   *Core
-	now    time.Time
-	codec  *wire.Codec
-	sites  map[string]*members.Parent
-	stored map[string][]byte
-	writes map[string]int // by kind of record
-	frames int            // from and to sites
+	t       testing.TB
+	root    *Core
+	now     time.Time
+	codec   *wire.Codec
+	sites   map[string]*members.Parent
+	stored  map[string][]byte
+	writes  map[string]int // by kind of record
+	written []wire.Write   // in order
+	frames  int            // from and to sites
 }
 
 func newFederationOf(t testing.TB, sites int) *federationOf {
@@ -67,15 +68,20 @@ func (fed *federationOf) step(msg any) wire.Effects {
 	if fx.Err != nil {
 		fed.t.Fatal(fx.Err)
 	}
-	fed.keep(fx.Writes)
-	for _, out := range fx.Sends {
-		fed.frames++
-		fed.deliver(out.To, out.Msg.(wire.Message))
-	}
+	fed.carry(fx.Writes, fx.Sends)
 	return fx
 }
 
+func (fed *federationOf) carry(writes []wire.Write, sends []wire.Outgoing) {
+	fed.keep(writes)
+	for _, out := range sends {
+		fed.frames++
+		fed.deliver(out.To, out.Msg.(wire.Message))
+	}
+}
+
 func (fed *federationOf) keep(writes []wire.Write) {
+	fed.written = append(fed.written, writes...)
 	for _, w := range writes {
 		kind, _, _ := strings.Cut(w.Key, "/")
 		fed.writes[kind]++
