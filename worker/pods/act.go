@@ -81,7 +81,9 @@ func (w *Worker) act(action any) {
 	case core.SetLimits:
 		w.post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
 	case core.RemoveVolumes:
+		over := claims{w}.removal(todo.Claim) // before anything is prepared that the core asks for next
 		work.Go(func() {
+			defer over()
 			if err := w.caught(func() { claims{w}.removeVolumes(ctx, todo.Claim) }); err != nil {
 				w.post(core.VolumesRemoved{Claim: todo.Claim, Err: err.Error()})
 			}

@@ -44,8 +44,9 @@ type Worker struct {
 	ports     map[skerry.InstanceID][]wire.PortBinding
 	endpoints map[skerry.ServiceKey][]wire.Endpoint
 	apps      map[skerry.InstanceID]skerry.AppKey
-	reachable chan struct{} // closed while the node is in touch with Kubernetes
-	cut       func()        // ends the link when it no longer is; nil: there is none
+	removing  map[spec.VolumeClaim]chan struct{} // closed when the removal of these volumes is over
+	reachable chan struct{}                      // closed while the node is in touch with Kubernetes
+	cut       func()                             // ends the link when it no longer is; nil: there is none
 }
 
 // activity is what goes on for one instance outside the core.
@@ -84,7 +85,7 @@ func (w *Worker) open(place *Place) {
 	w.place, w.journal = place, journal.New(journal.Limits{})
 	w.active, w.ports = map[skerry.InstanceID]*activity{}, map[skerry.InstanceID][]wire.PortBinding{}
 	w.endpoints, w.apps = map[skerry.ServiceKey][]wire.Endpoint{}, map[skerry.InstanceID]skerry.AppKey{}
-	w.reachable = make(chan struct{})
+	w.reachable, w.removing = make(chan struct{}), map[spec.VolumeClaim]chan struct{}{}
 	role := tier.NewRole()
 	role.Store, role.Log, role.Load, role.Host, role.Serve = place.Store, w.log, w.load, (*host)(w), w.serve
 	role.Contain = true
