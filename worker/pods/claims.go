@@ -353,14 +353,18 @@ func (w claims) awaited(ctx context.Context, pod *Pod) (why string, hopeless, un
 	return "", false, false
 }
 
-// awaitedEvery is how often it is asked what a pod waits for.
-const awaitedEvery = 2 * time.Second
+// Waits before it is asked again what a pod waits for, the longer the more often the answer was the same.
+const (
+	awaitedFirst = 2 * time.Second
+	awaitedLast  = 30 * time.Second
+)
 
 // waiter tells the core what a pod waits for because of its volumes.
 type waiter struct {
 	w     *Worker
 	start *core.StartContainer
-	asked time.Time
+	next  time.Time     // when to ask
+	wait  time.Duration // before that
 	told  string
 	// unbound: the last answer was that Kubernetes has yet to make a volume.
 	unbound bool
@@ -368,18 +372,19 @@ type waiter struct {
 
 // look gives why the pod will not start; empty: it may.
 func (a *waiter) look(ctx context.Context, pod *Pod) string {
-	if len(claimsIn(pod)) == 0 || time.Since(a.asked) < awaitedEvery {
+	if len(claimsIn(pod)) == 0 || time.Now().Before(a.next) {
 		return ""
 	}
-	a.asked = time.Now()
 	why, hopeless, unbound := claims{a.w}.awaited(ctx, pod)
 	if a.unbound = unbound; hopeless {
 		return why
 	}
+	a.wait = min(max(2*a.wait, awaitedFirst), awaitedLast)
 	if why != a.told {
-		a.told = why
+		a.told, a.wait = why, awaitedFirst
 		a.w.post(core.Waits{ID: a.start.A.ID, Attempt: a.start.Attempt, Text: why})
 	}
+	a.next = time.Now().Add(a.wait)
 	return ""
 }
 

@@ -222,6 +222,32 @@ func TestPendingClaimIsMadeAgain(t *testing.T) {
 	}
 }
 
+// What a pod waits for is asked ever more seldom while the answer is the same: each question has the API server search all events.
+func TestWaitsAreAskedSeldom(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, assigned, told := alone(t, server.URL), assignment(t, withData), &heard{}
+	live(t, worker, told)
+	if err := (claims{worker}).makeClaims(t.Context(), assigned); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := worker.fleet.opt.Style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, total := waiter{w: worker, start: &core.StartContainer{A: *assigned, Attempt: 1}}, time.Duration(0)
+	for range 6 {
+		if why := waits.look(t.Context(), pod); why != "" || !waits.unbound {
+			t.Errorf("it will not start because of %q, want it to wait", why)
+		}
+		_ = waits.look(t.Context(), pod) // too early
+		total += time.Until(waits.next).Round(time.Second)
+		waits.next = time.Time{}
+	}
+	if asked := server.Count("GET events"); asked != 6 || total != 90*time.Second {
+		t.Errorf("it was asked %d times with %s between, want 6 with 90s", asked, total)
+	}
+}
+
 // leave has Kubernetes let go of claims that are deleted, until the test ends; again is made of each that goes, if it is not nil.
 func leave(t *testing.T, url string, again *Claim) {
 	ctx, shelf := t.Context(), &podstest.Provisioner{Kubelet: podstest.Kubelet{Server: url}}

@@ -306,6 +306,8 @@ func (w *Worker) touch(ok bool, why string) {
 // them: somebody may have taken these away.
 func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Task, err error) {
 	found := map[string]bool{}
+	hooks, cancel := context.WithTimeout(ctx, hookPatienceFirst)
+	defer cancel()
 	for _, p := range w.fleet.ofWorker(w.name) {
 		s := Look(p, time.Now())
 		if s.Stage != Running && s.Stage != Ended {
@@ -313,7 +315,7 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 		}
 		if t, ok := taskOf(p, s); ok {
 			if s.Stage == Ended {
-				t.PostStart = w.teller(t.ID, t.Attempt).ended(ctx, p)
+				t.PostStart = w.endedBefore(hooks, &t, p)
 			}
 			out, found[p.Metadata.Name] = append(out, t), true
 		}
@@ -338,7 +340,7 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
 			record.Running, record.Exit, record.Init = s.Stage != Ended, s.Exit, s.Init
 			if s.Stage == Ended {
-				record.PostStart = w.teller(record.ID, record.Attempt).ended(ctx, pod)
+				record.PostStart = w.endedBefore(hooks, &record, pod)
 			}
 			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
 			out = append(out, record)
