@@ -312,7 +312,8 @@ func TestPreparationWaitsForRemoval(t *testing.T) {
 	go func() { made <- claims{worker}.makeClaims(t.Context(), assigned) }()
 	select {
 	case err := <-made:
-		t.Errorf("before the volume is removed it was taken for the next instance (%v), want that to wait", err)
+		close(held)
+		t.Fatalf("before the volume is removed it was taken for the next instance (%v), want that to wait", err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	close(held)
