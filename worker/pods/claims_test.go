@@ -256,7 +256,8 @@ func leave(t *testing.T, url string, again *Claim) {
 		defer close(done)
 		for ctx.Err() == nil {
 			for _, claim := range shelf.Claims() {
-				if path := claimPath("skerry", podstest.Text(claim, "metadata", "name")); podstest.Text(claim, "metadata", "deletionTimestamp") != "" {
+				path := claimPath("skerry", podstest.Text(claim, "metadata", "name"))
+				if podstest.Text(claim, "metadata", "deletionTimestamp") != "" {
 					shelf.Do("PATCH", path, podstest.Object{"metadata": podstest.Object{"finalizers": nil}}, nil)
 					if again != nil {
 						shelf.Do("POST", collection(path), again, nil)

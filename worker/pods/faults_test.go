@@ -196,7 +196,8 @@ func TestPodThatNeverRan(t *testing.T) {
 		kubelet.Do("PATCH", podPath("skerry", name), podstest.Object{"status": status}, nil)
 		_, _ = worker.fleet.pods.list(ctx)
 	}()
-	_, sight, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1}, worker.teller(assigned.ID, 1))
+	_, sight, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1},
+		worker.teller(assigned.ID, 1))
 	if err == nil || err.Error() != "OutOfcpu" {
 		t.Errorf("launch = stage %d, %v; want the error OutOfcpu", sight.Stage, err)
 	}
@@ -213,7 +214,8 @@ func TestUnansweredAttemptEndsFirst(t *testing.T) {
 	before := running(t, worker, server, podName(assigned, "n1", 1), string(assigned.ID), 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, _, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 2}, worker.teller(assigned.ID, 2))
+	_, _, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 2},
+		worker.teller(assigned.ID, 2))
 	first, second := read(server, before.Pod), read(server, podName(assigned, "n1", 2))
 	if err == nil || first.Metadata.DeletionTimestamp.IsZero() || second.Metadata.Name != "" {
 		t.Errorf("launch = %v, the first pod is %+v, the second %+v; want an error, one that is to end, and none", err, first.Metadata,
