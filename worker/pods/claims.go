@@ -129,7 +129,8 @@ func (w claims) makeClaim(ctx context.Context, asked *Claim) error {
 	switch {
 	case err != nil:
 		return err
-	case !w.fleet.ownClaim(&have) || have.Metadata.Name != name || have.Metadata.Annotations[volumeNote] != asked.Metadata.Annotations[volumeNote]:
+	case !w.fleet.ownClaim(&have), have.Metadata.Name != name,
+		have.Metadata.Annotations[volumeNote] != asked.Metadata.Annotations[volumeNote]:
 		return &claimError{name, "is not ours, and in the way", true}
 	case !have.Metadata.DeletionTimestamp.IsZero():
 		return &claimError{name, "is being deleted in Kubernetes", false}
