@@ -122,7 +122,7 @@ var imports = map[string]string{
 	"internal/diskuse":      "",
 	"internal/files":        "",
 	"internal/httpend":      "",
-	"internal/loop":         ". wire store",
+	"internal/loop":         ". wire internal/panics store",
 	"internal/olddata":      "store",
 	"internal/loopfs":       "",
 	"internal/nfsmount":     "spec internal/files",

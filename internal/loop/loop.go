@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 )
@@ -324,16 +325,19 @@ func Load(ctx context.Context, st store.Lister, load func(key string, value []by
 				return ctx.Err()
 			}
 		}
-		err := store.Scan(ctx, st, func(r store.Record) error {
-			if batch = append(batch, r); len(batch) < loadBatch {
-				return nil
+		read <- func() (err error) {
+			defer panics.Error(&err) // in a goroutine of its own it would end the program, and not this role alone
+			err = store.Scan(ctx, st, func(r store.Record) error {
+				if batch = append(batch, r); len(batch) < loadBatch {
+					return nil
+				}
+				return send()
+			})
+			if err == nil {
+				err = send()
 			}
-			return send()
-		})
-		if err == nil {
-			err = send()
-		}
-		read <- err
+			return err
+		}()
 	}()
 	for batch := range batches {
 		for _, r := range batch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,11 +130,15 @@ func TestRecordTooLarge(t *testing.T) {
 
 // listed is a store of which a scan may fail.
 type listed struct {
+	panics  bool
 	records []store.Record
 	err     error
 }
 
 func (l *listed) List(context.Context, string) ([]store.Record, int64, error) {
+	if l.panics {
+		panic("torn page")
+	}
 	return l.records, 1, l.err
 }
 
@@ -161,6 +166,9 @@ func TestLoad(t *testing.T) {
 	})
 	if !errors.Is(err, refused) || taken != 700 {
 		t.Errorf("load of which the 700th record is refused: got %v after %d, want that error, and no more records", err, taken)
+	}
+	if err := Load(t.Context(), &listed{panics: true}, take); err == nil || !strings.Contains(err.Error(), "torn page") {
+		t.Errorf("load of a store that panics: got %v, want that as an error", err)
 	}
 	st.err = errors.New("unreadable")
 	if err := Load(t.Context(), st, take); !errors.Is(err, st.err) {

@@ -45,7 +45,7 @@ func (w *Worker) act(action any) {
 	case core.StopContainer:
 		w.repeat(work, func() { w.stop(ctx, todo) })
 	case core.Watch:
-		w.repeat(work, func() { w.watch(ctx, todo.ID, todo.Attempt, readHandle(todo.Handle)) })
+		w.repeat(work, func() { w.watch(ctx, w.teller(todo.ID, todo.Attempt), readHandle(todo.Handle)) })
 	case core.Discard:
 		w.repeat(work, func() { _ = w.discard(ctx, readHandle(todo.Handle)) })
 	case core.Cleanup:
@@ -81,7 +81,9 @@ func (w *Worker) act(action any) {
 	case core.SetLimits:
 		w.post(core.Resized{SetLimits: todo, Err: "unsupported: the limits of a pod stay as they are while it runs"})
 	case core.RemoveVolumes:
+		over := claims{w}.removal(todo.Claim) // before anything is prepared that the core asks for next
 		work.Go(func() {
+			defer over()
 			if err := w.caught(func() { claims{w}.removeVolumes(ctx, todo.Claim) }); err != nil {
 				w.post(core.VolumesRemoved{Claim: todo.Claim, Err: err.Error()})
 			}
@@ -145,7 +147,8 @@ func (w *Worker) activity(id skerry.InstanceID, fn func(*activity)) {
 // start makes the pod of an attempt and waits until it runs. Every other pod of the instance here ends first: no two run at a time.
 func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 	m := core.Started{ID: a.A.ID, Name: a.Name, Attempt: a.Attempt}
-	h, sight, err := w.launch(ctx, a)
+	told := w.teller(a.A.ID, a.Attempt)
+	h, sight, err := w.launch(ctx, a, told)
 	if err != nil {
 		if ctx.Err() != nil {
 			return // this program is going away; the next life takes up what is there
@@ -160,11 +163,11 @@ func (w *Worker) start(ctx context.Context, a core.StartContainer) {
 	}
 	m.Handle, m.At = h.encode(), sane(sight.Since, time.Now())
 	w.post(m)
-	w.watch(ctx, a.A.ID, a.Attempt, h)
+	w.watch(ctx, told, h)
 }
 
 // launch gives the pod once it runs or has ended, else why it does not, and then it is gone.
-func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named handle, sight Sight, err error) {
+func (w *Worker) launch(ctx context.Context, start core.StartContainer, told *teller) (named handle, sight Sight, err error) {
 	node, _, _ := w.fleet.node(w.node)
 	if node == nil {
 		return named, sight, errors.New("its node is not in Kubernetes")
@@ -224,7 +227,7 @@ func (w *Worker) launch(ctx context.Context, start core.StartContainer) (named h
 	if cannot != nil {
 		why = cannot.Error()
 	} else {
-		sight, why, err = w.awaitRun(ctx, start, named)
+		sight, why, err = w.awaitRun(ctx, start, named, told)
 	}
 	if err == nil && why != "" {
 		if err = w.discard(ctx, named); sight.Stage != Ended || sight.Ran { // nothing of the other is to be awaited
@@ -324,8 +327,8 @@ func (w *Worker) stop(ctx context.Context, a core.StopContainer) {
 }
 
 // watch tells the core when a pod has ended.
-func (w *Worker) watch(ctx context.Context, id skerry.InstanceID, attempt int, h handle) {
-	ended, told := core.Exited{ID: id, Name: mainContainer, Attempt: attempt}, w.teller(id, attempt)
+func (w *Worker) watch(ctx context.Context, told *teller, h handle) {
+	ended := core.Exited{ID: told.id, Name: mainContainer, Attempt: told.attempt}
 	var last *Pod
 	err := w.fleet.await(ctx, h, false, func(p *Pod, there bool) bool {
 		if p != nil {

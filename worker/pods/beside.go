@@ -188,8 +188,8 @@ func sideOf(pod *Pod, name string, now time.Time) (side core.SideEnded, ok bool)
 }
 
 // awaitRun waits until a pod runs or has ended; why says what keeps it from that.
-func (w *Worker) awaitRun(ctx context.Context, start core.StartContainer, named handle) (sight Sight, why string, err error) {
-	since, told, waits := time.Now(), w.teller(start.A.ID, start.Attempt), waiter{w: w, start: &start}
+func (w *Worker) awaitRun(ctx context.Context, start core.StartContainer, named handle, told *teller) (sight Sight, why string, err error) {
+	since, waits := time.Now(), waiter{w: w, start: &start}
 	err = w.fleet.await(ctx, named, true, func(pod *Pod, there bool) bool {
 		if pod == nil || !there && Look(pod, time.Now()).Stage != Ended {
 			why = "its pod was deleted in Kubernetes before it ran"

@@ -125,7 +125,8 @@ func TestSidecarsThatAreNotKept(t *testing.T) {
 			}
 		}
 	}()
-	_, _, err := worker.launch(t.Context(), core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1})
+	_, _, err := worker.launch(t.Context(), core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1},
+		worker.teller(assigned.ID, 1))
 	close(done)
 	if err == nil || !strings.Contains(err.Error(), "unsupported: sidecars: the API server ignores") {
 		t.Errorf("launch = %v, want that the API server has no sidecars", err)

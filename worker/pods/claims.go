@@ -105,6 +105,9 @@ func (w claims) makeClaims(ctx context.Context, assigned *spec.Assignment) error
 			_, is := errors.AsType[*claimError](err) // the core asks again
 			return !is && passing(err)
 		}
+		if err := w.awaitRemoval(ctx, volumeClaim(assigned, volume.Name)); err != nil {
+			return err
+		}
 		err = retry(ctx, w.log, "the claim of volume "+volume.Name, worth, func() error { return w.makeClaim(ctx, asked) })
 		if err != nil {
 			return fmt.Errorf("volume %s: %w", volume.Name, err)
@@ -126,7 +129,8 @@ func (w claims) makeClaim(ctx context.Context, asked *Claim) error {
 	switch {
 	case err != nil:
 		return err
-	case !w.fleet.ownClaim(&have) || have.Metadata.Annotations[volumeNote] != asked.Metadata.Annotations[volumeNote]:
+	case !w.fleet.ownClaim(&have), have.Metadata.Name != name,
+		have.Metadata.Annotations[volumeNote] != asked.Metadata.Annotations[volumeNote]:
 		return &claimError{name, "is not ours, and in the way", true}
 	case !have.Metadata.DeletionTimestamp.IsZero():
 		return &claimError{name, "is being deleted in Kubernetes", false}
@@ -135,6 +139,12 @@ func (w claims) makeClaim(ctx context.Context, asked *Claim) error {
 	}
 	is, _ := readQuantity(have.Spec.Resources.Requests["storage"])
 	if to, _ := readQuantity(asked.Spec.Resources.Requests["storage"]); to.Cmp(is) > 0 {
+		if have.Status.Phase == pendingPhase && have.Spec.VolumeName == "" { // while that is so there is nothing in it
+			if err := w.deleteClaim(ctx, &have.Metadata, have.Metadata.ResourceVersion); err != nil {
+				return fmt.Errorf("its claim %s is too small: %w", name, err)
+			}
+			return &claimError{name, "is made again: Kubernetes grows none that has no volume yet", false}
+		}
 		change := map[string]any{"spec": map[string]any{"resources": asked.Spec.Resources}}
 		if err := client.merge(ctx, path, change); err != nil {
 			return fmt.Errorf("its claim %s does not grow from %s: %w", name, is.String(), err)
@@ -172,54 +182,125 @@ func (w claims) removeVolumes(ctx context.Context, of spec.VolumeClaim) {
 	w.post(done)
 }
 
+// deleteClaims deletes the claims that there are of a volume, or of all of a replica, and waits until they are gone. Others that are made
+// meanwhile stay.
 func (w claims) deleteClaims(ctx context.Context, of spec.VolumeClaim) error {
-	client, namespace := w.fleet.opt.Client, w.fleet.opt.Style.Namespace
-	var wait time.Duration
-	for {
-		list, err := w.claimsOf(ctx, of)
-		if err != nil || len(list) == 0 {
+	list, err := w.claimsOf(ctx, of)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := w.deleteClaim(ctx, &list[i].Metadata, ""); err != nil {
 			return err
 		}
-		for i := range list {
-			meta := &list[i].Metadata
-			if !meta.DeletionTimestamp.IsZero() {
-				continue
+	}
+	for i := range list {
+		was := &list[i].Metadata
+		for wait := time.Duration(0); ; {
+			var have Claim
+			err := w.fleet.opt.Client.do(ctx, http.MethodGet, claimPath(w.fleet.opt.Style.Namespace, was.Name), nil, nil, &have)
+			if absent(err) || err == nil && have.Metadata.UID != was.UID {
+				break
 			}
-			w.fleet.deleting(meta.UID)
-			err := client.do(ctx, http.MethodDelete, claimPath(namespace, meta.Name), nil, map[string]any{"apiVersion": "v1",
-				"kind": "DeleteOptions", "preconditions": map[string]string{"uid": meta.UID}}, nil)
-			if err != nil && !absent(err) && status(err) != http.StatusConflict {
+			if err == nil {
+				have.Metadata.Name = was.Name // without it the path would be that of all
+				err = w.deleteClaim(ctx, &have.Metadata, "")
+			}
+			if err != nil {
 				return err
 			}
+			if !pause(ctx, &wait, nil) {
+				return &claimError{was.Name, "is being deleted in Kubernetes, and not gone yet", false}
+			}
 		}
-		if !pause(ctx, &wait, nil) {
-			return &claimError{list[0].Metadata.Name, "is being deleted in Kubernetes, and not gone yet", false}
+	}
+	return nil
+}
+
+// deleteClaim asks for the end of a claim, if it has a version as long as it has that, unless that was asked before.
+func (w claims) deleteClaim(ctx context.Context, meta *Meta, version string) error {
+	if !meta.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	w.fleet.deleting(meta.UID, true)
+	only := map[string]string{"uid": meta.UID}
+	if version != "" {
+		only["resourceVersion"] = version
+	}
+	err := w.fleet.opt.Client.do(ctx, http.MethodDelete, claimPath(w.fleet.opt.Style.Namespace, meta.Name), nil,
+		map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only}, nil)
+	if absent(err) || status(err) == http.StatusConflict {
+		return nil
+	}
+	if err != nil && !passing(err) {
+		w.fleet.deleting(meta.UID, false)
+	}
+	return err
+}
+
+// claimsOf lists the claims of a volume, or of all of a replica, on this worker. It does not go by labels, which somebody may have taken
+// away: what is not found counts as removed.
+func (w claims) claimsOf(ctx context.Context, of spec.VolumeClaim) (out []Claim, err error) {
+	style, query := &w.fleet.opt.Style, url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for range pagesMost {
+		var page struct {
+			Metadata struct {
+				Continue string `json:"continue"`
+			} `json:"metadata"`
+			Items []Claim `json:"items"`
+		}
+		if err := w.fleet.opt.Client.do(ctx, http.MethodGet, collection(claimPath(style.Namespace, "")), query, nil, &page); err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			have := &page.Items[i]
+			one, ok := spec.ParseVolumeKey(have.Metadata.Annotations[volumeNote])
+			if !ok || one != of && one.Whole() != of || have.Metadata.Name != style.claimName(w.name, one) {
+				continue
+			}
+			if !w.fleet.ownClaim(have) {
+				return nil, &claimError{have.Metadata.Name, "has lost the labels that say it is ours", false}
+			}
+			out = append(out, *have)
+		}
+		if page.Metadata.Continue == "" {
+			return out, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+	return nil, errors.New("the list of claims does not end")
+}
+
+// removal notes that volumes are being removed, until over is called.
+func (w claims) removal(of spec.VolumeClaim) (over func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done := make(chan struct{})
+	w.removing[of] = done
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if close(done); w.removing[of] == done {
+			delete(w.removing, of)
 		}
 	}
 }
 
-// claimsOf lists the claims of a volume, or of all of a replica, on this worker.
-func (w claims) claimsOf(ctx context.Context, of spec.VolumeClaim) (out []Claim, err error) {
-	style := &w.fleet.opt.Style
-	labels := style.metadata("", w.name, &spec.Assignment{Service: of.Service}).Labels
-	selector := []string{}
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		selector = append(selector, k+"="+labels[k])
-	}
-	query := url.Values{"labelSelector": {strings.Join(selector, ",")}}
-	var page struct {
-		Items []Claim `json:"items"`
-	}
-	if err := w.fleet.opt.Client.do(ctx, http.MethodGet, collection(claimPath(style.Namespace, "")), query, nil, &page); err != nil {
-		return nil, err
-	}
-	for i := range page.Items {
-		one, ok := spec.ParseVolumeKey(page.Items[i].Metadata.Annotations[volumeNote])
-		if ok && (one == of || one.Whole() == of) && page.Items[i].Metadata.Name == style.claimName(w.name, one) {
-			out = append(out, page.Items[i])
+// awaitRemoval waits while a volume is being removed: what an instance is given meanwhile would go, too.
+func (w claims) awaitRemoval(ctx context.Context, of spec.VolumeClaim) error {
+	for {
+		w.mu.Lock()
+		under := cmp.Or(w.removing[of], w.removing[of.Whole()])
+		w.mu.Unlock()
+		if under == nil {
+			return nil
+		}
+		select {
+		case <-under:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	return out, nil
 }
 
 // claimsIn are the names of the claims that a pod has.
@@ -273,14 +354,18 @@ func (w claims) awaited(ctx context.Context, pod *Pod) (why string, hopeless, un
 	return "", false, false
 }
 
-// awaitedEvery is how often it is asked what a pod waits for.
-const awaitedEvery = 2 * time.Second
+// Waits before it is asked again what a pod waits for, the longer the more often the answer was the same.
+const (
+	awaitedFirst = 2 * time.Second
+	awaitedLast  = 30 * time.Second
+)
 
 // waiter tells the core what a pod waits for because of its volumes.
 type waiter struct {
 	w     *Worker
 	start *core.StartContainer
-	asked time.Time
+	next  time.Time     // when to ask
+	wait  time.Duration // before that
 	told  string
 	// unbound: the last answer was that Kubernetes has yet to make a volume.
 	unbound bool
@@ -288,18 +373,19 @@ type waiter struct {
 
 // look gives why the pod will not start; empty: it may.
 func (a *waiter) look(ctx context.Context, pod *Pod) string {
-	if len(claimsIn(pod)) == 0 || time.Since(a.asked) < awaitedEvery {
+	if len(claimsIn(pod)) == 0 || time.Now().Before(a.next) {
 		return ""
 	}
-	a.asked = time.Now()
 	why, hopeless, unbound := claims{a.w}.awaited(ctx, pod)
 	if a.unbound = unbound; hopeless {
 		return why
 	}
+	a.wait = min(max(2*a.wait, awaitedFirst), awaitedLast)
 	if why != a.told {
-		a.told = why
+		a.told, a.wait = why, awaitedFirst
 		a.w.post(core.Waits{ID: a.start.A.ID, Attempt: a.start.Attempt, Text: why})
 	}
+	a.next = time.Now().Add(a.wait)
 	return ""
 }
 
@@ -370,11 +456,15 @@ func (f *Fleet) noVolumes() string {
 	return cmp.Or(f.noClass, denied)
 }
 
-// deleting notes that a claim is deleted by this program.
-func (f *Fleet) deleting(uid string) {
+// deleting notes that a claim is deleted by this program, or that it may not.
+func (f *Fleet) deleting(uid string, is bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropped[uid] = true
+	if is {
+		f.dropped[uid] = true
+	} else {
+		delete(f.dropped, uid)
+	}
 }
 
 // setClaim takes a claim as it is now, or last was.
@@ -388,17 +478,26 @@ func (f *Fleet) setClaim(key string, c *Claim, gone bool) {
 // setClaimLocked takes a claim, and gives what has its worker tell, once, that somebody else deletes it.
 func (f *Fleet) setClaimLocked(key string, claim *Claim, gone bool) (tell func()) {
 	tell = func() {}
+	was := f.kept[key]
+	if was != nil && was.Metadata.UID != claim.Metadata.UID { // it went, and this one was made, while nobody looked
+		tell = f.setClaimLocked(key, was, true)
+		f.setClaimLocked(key, claim, gone) // of one that was not known nothing is told
+		return tell
+	}
+	if was != nil { // somebody may have taken away what says whose it is
+		claim.Metadata.Labels, claim.Metadata.Annotations = was.Metadata.Labels, was.Metadata.Annotations
+	}
 	of, ok := spec.ParseVolumeKey(claim.Metadata.Annotations[volumeNote])
 	if !ok || !f.ownClaim(claim) {
 		return tell
 	}
-	uid, was := claim.Metadata.UID, f.kept[key]
+	uid := claim.Metadata.UID
 	if gone {
 		delete(f.kept, key)
 	} else {
 		f.kept[key] = claim
 	}
-	if first := was != nil && was.Metadata.UID == uid && was.Metadata.DeletionTimestamp.IsZero(); first && !f.dropped[uid] &&
+	if first := was != nil && was.Metadata.DeletionTimestamp.IsZero(); first && !f.dropped[uid] &&
 		(gone || !claim.Metadata.DeletionTimestamp.IsZero()) {
 		for _, w := range f.workers {
 			if claim.Metadata.Name != f.opt.Style.claimName(w.name, of) || w.role.Load() == nil {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
@@ -91,6 +93,7 @@ func TestClaimIsFoundAgain(t *testing.T) {
 		if done := prepared(); done.Err != "" {
 			t.Fatalf("prepare with a volume of %d = %+v, want no error", step.size, done)
 		}
+		admin.Do("PATCH", path, podstest.Object{"status": podstest.Object{"phase": "Bound"}}, nil)
 		if admin.Do("GET", path, nil, &have); podstest.Text(have, "spec", "resources", "requests", "storage") != step.want {
 			t.Errorf("with a volume of %d the claim is %v, want one of %s", step.size, have["spec"], step.want)
 		}
@@ -139,6 +142,9 @@ func TestClaimThatIsRefused(t *testing.T) {
 	if done := worker.prepare(t.Context(), core.Prepare{A: *a}); done.Err != "" {
 		t.Fatalf("prepare = %+v, want no error", done)
 	}
+	shelf := podstest.Kubelet{Server: server.URL}
+	shelf.Do("PATCH", claimPath("skerry", worker.fleet.opt.Style.claimName("n1", volumeClaim(a, "data"))),
+		podstest.Object{"status": podstest.Object{"phase": "Bound"}}, nil)
 	a.Spec.Volumes[0].Local.Size *= 2
 	if done := worker.prepare(t.Context(), core.Prepare{A: *a}); !strings.Contains(done.Err, "does not grow from 8388608") &&
 		!strings.Contains(done.Err, "does not grow from 8Mi") {
@@ -192,6 +198,151 @@ func TestVolumesAreRemoved(t *testing.T) {
 	}
 }
 
+// A claim that has no volume yet cannot grow: it is made anew.
+func TestPendingClaimIsMadeAgain(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, assigned := alone(t, server.URL), assignment(t, withData)
+	admin := podstest.Kubelet{Server: server.URL}
+	path := claimPath("skerry", worker.fleet.opt.Style.claimName("n1", volumeClaim(assigned, "data")))
+	prepared := func(want string) {
+		t.Helper()
+		if done := worker.prepare(t.Context(), core.Prepare{A: *assigned}); (done.Err == "") != (want == "") || done.Permanent ||
+			!strings.Contains(done.Err, want) {
+			t.Fatalf("prepare = %+v, want %q, for now", done, want)
+		}
+	}
+	prepared("")
+	assigned.Spec.Volumes[0].Local.Size *= 2
+	prepared("is made again")
+	admin.Do("PATCH", path, podstest.Object{"metadata": podstest.Object{"finalizers": nil}}, nil)
+	prepared("")
+	var have podstest.Object
+	if admin.Do("GET", path, nil, &have); podstest.Text(have, "spec", "resources", "requests", "storage") != "16777216" {
+		t.Errorf("the claim is %v, want one of 16Mi", have)
+	}
+}
+
+// What a pod waits for is asked ever more seldom while the answer is the same: each question has the API server search all events.
+func TestWaitsAreAskedSeldom(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, assigned, told := alone(t, server.URL), assignment(t, withData), &heard{}
+	live(t, worker, told)
+	if err := (claims{worker}).makeClaims(t.Context(), assigned); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := worker.fleet.opt.Style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, total := waiter{w: worker, start: &core.StartContainer{A: *assigned, Attempt: 1}}, time.Duration(0)
+	for range 6 {
+		if why := waits.look(t.Context(), pod); why != "" || !waits.unbound {
+			t.Errorf("it will not start because of %q, want it to wait", why)
+		}
+		_ = waits.look(t.Context(), pod) // too early
+		total += time.Until(waits.next).Round(time.Second)
+		waits.next = time.Time{}
+	}
+	if asked := server.Count("GET events"); asked != 6 || total != 90*time.Second {
+		t.Errorf("it was asked %d times with %s between, want 6 with 90s", asked, total)
+	}
+}
+
+// leave has Kubernetes let go of claims that are deleted, until the test ends; again is made of each that goes, if it is not nil.
+func leave(t *testing.T, url string, again *Claim) {
+	ctx, shelf := t.Context(), &podstest.Provisioner{Kubelet: podstest.Kubelet{Server: url}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			for _, claim := range shelf.Claims() {
+				path := claimPath("skerry", podstest.Text(claim, "metadata", "name"))
+				if podstest.Text(claim, "metadata", "deletionTimestamp") != "" {
+					shelf.Do("PATCH", path, podstest.Object{"metadata": podstest.Object{"finalizers": nil}}, nil)
+					if again != nil {
+						shelf.Do("POST", collection(path), again, nil)
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { <-done })
+}
+
+// A claim that is made while that before it is being removed is another's by then, and stays.
+func TestRemovalLeavesTheNextClaim(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, assigned := alone(t, server.URL), assignment(t, withData)
+	asked, err := worker.fleet.opt.Style.claim(assigned, &assigned.Spec.Volumes[0], "n1")
+	if err == nil {
+		err = claims{worker}.makeClaims(t.Context(), assigned)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave(t, server.URL, asked)
+	if err := (claims{worker}).deleteClaims(t.Context(), volumeClaim(assigned, "data")); err != nil {
+		t.Errorf("the removal = %v, want nil", err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if deleted := server.Count("DELETE persistentvolumeclaims"); deleted != 1 {
+		t.Errorf("%d claims were deleted, want the first alone", deleted)
+	}
+}
+
+// What is prepared while a volume is being removed waits for that: it would be given what is about to go.
+func TestPreparationWaitsForRemoval(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, assigned, told := alone(t, server.URL), assignment(t, withData), &heard{}
+	live(t, worker, told)
+	if err := (claims{worker}).makeClaims(t.Context(), assigned); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, server.URL, nil)
+	held := make(chan struct{})
+	server.Fault(func(to http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && r.URL.Path == "/api/v1/namespaces/skerry/persistentvolumeclaims" {
+			<-held
+		}
+		return false
+	})
+	whole := spec.VolumeClaim{Service: assigned.Service}
+	worker.act(core.RemoveVolumes{Claim: whole})
+	made := make(chan error, 1)
+	go func() { made <- claims{worker}.makeClaims(t.Context(), assigned) }()
+	select {
+	case err := <-made:
+		close(held)
+		t.Fatalf("before the volume is removed it was taken for the next instance (%v), want that to wait", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(held)
+	told.await(t, "that the volumes are removed", func(msg any) bool { return msg == core.VolumesRemoved{Claim: whole} })
+	if err := <-made; err != nil {
+		t.Errorf("after the removal the claim is not made: %v", err)
+	}
+	if made := server.Count("POST persistentvolumeclaims"); made != 2 || len(worker.removing) != 0 {
+		t.Errorf("%d claims were made, and %d removals are under way; want 2 and 0", made, len(worker.removing))
+	}
+}
+
+// A claim that is not known to be ours any more is neither deleted nor said to be.
+func TestRemovalOfClaimWithoutLabels(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, assigned := alone(t, server.URL), assignment(t, withData)
+	if err := (claims{worker}).makeClaims(t.Context(), assigned); err != nil {
+		t.Fatal(err)
+	}
+	admin, of := podstest.Kubelet{Server: server.URL}, volumeClaim(assigned, "data")
+	admin.Do("PATCH", claimPath("skerry", worker.fleet.opt.Style.claimName("n1", of)),
+		podstest.Object{"metadata": podstest.Object{"labels": nil}}, nil)
+	err := claims{worker}.deleteClaims(t.Context(), of)
+	if deleted := server.Count("DELETE persistentvolumeclaims"); err == nil || deleted != 0 {
+		t.Errorf("the removal of a claim without labels = %v, with %d deleted; want an error and none", err, deleted)
+	}
+}
+
 // A claim that somebody else deletes is told of once, one that this program deletes is not.
 func TestDeletedClaimIsTold(t *testing.T) {
 	worker, told := alone(t, "http://127.0.0.1:1"), &heard{}
@@ -212,15 +363,20 @@ func TestDeletedClaimIsTold(t *testing.T) {
 		return made
 	}
 	const then = "2026-01-01T00:00:00Z"
-	all := map[string]*Claim{"a": read("a", "ua", ""), "b": read("b", "ub", ""), "c": read("c", "uc", ""), "d": read("d", "ud", then)}
+	all := map[string]*Claim{"a": read("a", "ua", ""), "b": read("b", "ub", ""), "c": read("c", "uc", ""), "d": read("d", "ud", then),
+		"e": read("e", "ue", ""), "g": read("g", "ug", "")}
 	f.resetClaims(all)
-	f.deleting("ub")
+	f.deleting("ub", true)
 	f.setClaim("a", read("a", "ua", then), false)
 	f.setClaim("a", read("a", "ua", then), true)
 	f.setClaim("b", read("b", "ub", then), false)
 	f.setClaim("b", read("b", "ub", then), true)
 	f.setClaim("d", read("d", "ud", then), true)
-	f.resetClaims(map[string]*Claim{}) // c went while nobody looked
+	bare := read("g", "ug", "")
+	bare.Metadata.Labels, bare.Metadata.Annotations = nil, nil
+	f.setClaim("g", bare, false)
+	f.setClaim("g", &Claim{Metadata: Meta{Name: bare.Metadata.Name, UID: "ug"}}, true)
+	f.resetClaims(map[string]*Claim{"e": read("e", "ue2", "")}) // c and e went while nobody looked, and another e was made
 	worker.post(core.Quiet{ID: "last"})
 	told.await(t, "the last message", func(msg any) bool { return msg == core.Quiet{ID: "last"} })
 	var got []string
@@ -229,8 +385,8 @@ func TestDeletedClaimIsTold(t *testing.T) {
 			got = append(got, m.Claim.Volume)
 		}
 	}
-	if strings.Join(got, " ") != "a c" {
-		t.Errorf("told of are the deletions of %v, want a and c", got)
+	if slices.Sort(got); strings.Join(got, " ") != "a c e g" {
+		t.Errorf("told of are the deletions of %v, want a, c, e and g", got)
 	}
 }
 

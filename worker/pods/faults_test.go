@@ -196,7 +196,8 @@ func TestPodThatNeverRan(t *testing.T) {
 		kubelet.Do("PATCH", podPath("skerry", name), podstest.Object{"status": status}, nil)
 		_, _ = worker.fleet.pods.list(ctx)
 	}()
-	_, sight, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1})
+	_, sight, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1},
+		worker.teller(assigned.ID, 1))
 	if err == nil || err.Error() != "OutOfcpu" {
 		t.Errorf("launch = stage %d, %v; want the error OutOfcpu", sight.Stage, err)
 	}
@@ -213,7 +214,8 @@ func TestUnansweredAttemptEndsFirst(t *testing.T) {
 	before := running(t, worker, server, podName(assigned, "n1", 1), string(assigned.ID), 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, _, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 2})
+	_, _, err := worker.launch(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 2},
+		worker.teller(assigned.ID, 2))
 	first, second := read(server, before.Pod), read(server, podName(assigned, "n1", 2))
 	if err == nil || first.Metadata.DeletionTimestamp.IsZero() || second.Metadata.Name != "" {
 		t.Errorf("launch = %v, the first pod is %+v, the second %+v; want an error, one that is to end, and none", err, first.Metadata,
@@ -550,5 +552,24 @@ func TestNoNameDeletesNothing(t *testing.T) {
 	err := worker.discard(t.Context(), readHandle(nil))
 	if got := asked.Load(); err != nil || got != 0 {
 		t.Errorf("discard of no handle = %v, with %d requests; want nil, and none", err, got)
+	}
+}
+
+// Where lists are granted and watches refused, lists do not follow each other without end.
+func TestRefusedWatchIsNoLoop(t *testing.T) {
+	server := podstest.NewServer(t)
+	server.Fault(func(to http.ResponseWriter, r *http.Request) bool {
+		if r.FormValue("watch") != "true" {
+			return false
+		}
+		podstest.Refuse(to, 403, "Forbidden", "watch is forbidden")
+		return true
+	})
+	worker := alone(t, server.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer cancel()
+	worker.fleet.claims.run(ctx)
+	if lists := server.Count("GET persistentvolumeclaims"); lists < 2 || lists > 5 {
+		t.Errorf("in 2.5s the claims were listed %d times, want 2 to 5, ever more seldom", lists)
 	}
 }

@@ -118,6 +118,13 @@ func (e *Event) container() string {
 	return ""
 }
 
+// What is told of hooks that failed. It is what kubelets say since Kubernetes 1.25: what older ones say has the command and what it printed,
+// which may hold secrets.
+const (
+	startFailed = "PostStartHook failed"
+	stopFailed  = "preStop: PreStopHook failed"
+)
+
 // failedHooks tells of the hooks of a pod that failed since it was asked last, and gives the event of main's postStart; nil: there is none.
 func (t *teller) failedHooks(ctx context.Context, pod *Pod) (main *Event, err error) {
 	list, err := t.w.fleet.opt.Client.warnings(ctx, t.w.fleet.opt.Style.Namespace, pod.Metadata.UID)
@@ -127,7 +134,7 @@ func (t *teller) failedHooks(ctx context.Context, pod *Pod) (main *Event, err er
 	}
 	for at := range list {
 		event := &list[at]
-		failed := core.HookFailed{ID: t.id, Name: event.container(), Text: clean(event.Message, maxReason)}
+		failed := core.HookFailed{ID: t.id, Name: event.container(), Text: stopFailed}
 		if !hasHook(pod, failed.Name) || failed.Name == "" {
 			continue
 		}
@@ -137,9 +144,8 @@ func (t *teller) failedHooks(ctx context.Context, pod *Pod) (main *Event, err er
 				main = event
 				continue
 			}
-			failed.Start = true
+			failed.Start, failed.Text = true, startFailed
 		case "FailedPreStopHook":
-			failed.Text = "preStop: " + failed.Text
 		default:
 			continue
 		}
@@ -156,6 +162,9 @@ func (t *teller) failedHooks(ctx context.Context, pod *Pod) (main *Event, err er
 // status.
 const hookTries = 3
 
+// hookPatience is how long is waited for a Kubernetes that cannot say now whether a postStart has failed.
+const hookPatience = time.Minute
+
 // ended tells of the hooks of a pod that has ended, and says why it has if that was for the postStart of main; empty: it was not. A program
 // that ends well when it is asked to after a hook that failed has not ended well.
 func (t *teller) ended(ctx context.Context, pod *Pod) string {
@@ -166,14 +175,23 @@ func (t *teller) ended(ctx context.Context, pod *Pod) string {
 	if s := statusOf(pod, mainContainer); s != nil && s.State.Terminated != nil {
 		exit = *s.State.Terminated
 	}
+	ctx, cancel := context.WithTimeout(ctx, hookPatience)
+	defer cancel()
+	var wait time.Duration
 	for try := 1; ; try++ {
 		event, err := t.failedHooks(ctx, pod)
+		if matters := !t.ran && exit.ExitCode == 0 && postStarts(pod); matters && err != nil && passing(err) {
+			if try = 0; !pause(ctx, &wait, err) {
+				return ""
+			}
+			continue
+		}
 		switch {
 		case event != nil && exit.FinishedAt.Before(cmp.Or(event.First.Time, event.At.Time).Truncate(time.Second)):
 			return "" // it had ended by itself, and the hook with it
 		case event != nil:
-			return cmp.Or(clean(event.Message, maxReason), "Kubernetes does not say why")
-		case err != nil && !passing(err), t.ran, exit.ExitCode != 0, !postStarts(pod), try == hookTries:
+			return startFailed
+		case err != nil, t.ran, exit.ExitCode != 0, !postStarts(pod), try == hookTries:
 			return ""
 		}
 		select {
@@ -182,6 +200,16 @@ func (t *teller) ended(ctx context.Context, pod *Pod) string {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// hookPatienceFirst is how long a life waits in all, before it meets its site, for what Kubernetes says of pods that ended before.
+const hookPatienceFirst = 10 * time.Second
+
+// endedBefore is ended for a pod that may have ended long ago: what there is to say of it has been said then.
+func (w *Worker) endedBefore(ctx context.Context, task *core.Task, pod *Pod) string {
+	told := w.teller(task.ID, task.Attempt)
+	told.ran = time.Since(task.Exit.At) > hookPatience
+	return told.ended(ctx, pod)
 }
 
 // postStarts reports whether main has a postStart.

@@ -1,9 +1,12 @@
 package pods
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,8 +85,8 @@ func TestEndForAHook(t *testing.T) {
 			`","firstTimestamp":"2026-01-01T00:00:` + second + `Z","involvedObject":{"fieldPath":"spec.containers{` + container + `}"}}`
 	}
 	for name, c := range map[string]struct{ events, want string }{
-		"it failed":          {event("09", "FailedPostStartHook", "main", `PostStartHook \u001b[31mfailed`), "PostStartHook [31mfailed"},
-		"in the same second": {event("10", "FailedPostStartHook", "main", ""), "Kubernetes does not say why"},
+		"it failed":          {event("09", "FailedPostStartHook", "main", `sh -c secret failed: secret`), "PostStartHook failed"},
+		"in the same second": {event("10", "FailedPostStartHook", "main", ""), "PostStartHook failed"},
 		"it had ended":       {event("11", "FailedPostStartHook", "main", "x"), ""},
 		"another's":          {event("09", "FailedPostStartHook", "other", "x"), ""},
 		"another thing":      {event("09", "Unhealthy", "main", "x"), ""},
@@ -112,7 +115,7 @@ func TestFailedHooksAreToldOnce(t *testing.T) {
 		}
 	}
 	fits := func(msg any) bool {
-		return msg == core.HookFailed{ID: "web-1", Name: "log", Text: "preStop: no"}
+		return msg == core.HookFailed{ID: "web-1", Name: "log", Text: "preStop: PreStopHook failed"}
 	}
 	told.await(t, "the failure of the hook", fits)
 	worker.post(core.Quiet{ID: "last"})
@@ -137,6 +140,103 @@ func TestHooksWithoutEvents(t *testing.T) {
 	began := time.Now()
 	if got := worker.teller("web-1", 1).ended(t.Context(), pod); got != "" || time.Since(began) > time.Second {
 		t.Errorf("without the right to list events it ended because of %q after %s, want none, at once", got, time.Since(began))
+	}
+}
+
+// A Kubernetes that cannot say now whether a postStart has failed is asked again: a program that ended well may not have.
+func TestHooksWhileEventsAreAway(t *testing.T) {
+	worker, _, pod := hookedPod(t, "")
+	var asked atomic.Int64
+	worker.fleet.opt.Client.base = answering(t, func(to http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) <= 2*hookTries {
+			podstest.Refuse(to, 429, "TooManyRequests", "later")
+			return
+		}
+		_, _ = to.Write([]byte(`{"items":[{"metadata":{"name":"e"},"reason":"FailedPostStartHook","firstTimestamp":"2026-01-01T00:00:09Z",
+"involvedObject":{"fieldPath":"spec.containers{main}"}}]}`))
+	})
+	if got := worker.teller("web-1", 1).ended(t.Context(), pod); got != startFailed {
+		t.Errorf("after %d questions it ended for its hook because of %q, want %q", asked.Load(), got, startFailed)
+	}
+}
+
+// What ended long ago is not waited for at the next start of the program: meanwhile the site would take the worker for lost.
+func TestHooksOfTheLongEnded(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker := alone(t, server.URL)
+	kubelet := podstest.Kubelet{Server: server.URL}
+	for _, id := range []string{"web-1", "web-2", "web-3"} {
+		made := running(t, worker, server, id+"-x-1", id, 1)
+		kubelet.Do("PATCH", podPath("skerry", made.Pod), podstest.Object{"spec": podstest.Object{"containers": []podstest.Object{
+			{"name": mainContainer, "lifecycle": podstest.Object{"postStart": podstest.Object{}}}}},
+			"status": podstest.Object{"phase": "Succeeded", "containerStatuses": []podstest.Object{{"name": mainContainer,
+				"state": podstest.Object{"terminated": podstest.Object{"exitCode": 0, "finishedAt": "2026-01-01T00:00:10Z"}}}}}}, nil)
+	}
+	relist(t, worker)
+	began := time.Now()
+	tasks, err := worker.tasks(t.Context(), nil)
+	if asked := server.Count("GET events"); err != nil || len(tasks) != 3 || asked != 3 || time.Since(began) > 2*time.Second {
+		t.Errorf("tasks = %+v, %v after %s and %d questions, want three, one question each, at once", tasks, err, time.Since(began), asked)
+	}
+}
+
+// The failure of a sidecar's hook before main has started is not told again when that is watched.
+func TestFailedHookBeforeTheStartIsToldOnce(t *testing.T) {
+	server := podstest.NewServer(t)
+	worker, told := alone(t, server.URL), &heard{}
+	live(t, worker, told)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() { worker.fleet.pods.run(ctx) })
+	assigned := assignment(t, `{"name":"web","image":"x","sidecars":[{"name":"log","image":"x","postStart":{"exec":{"command":["/x"]}}}]}`)
+	made, err := worker.fleet.opt.Style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet, pod := podstest.Kubelet{Server: server.URL}, podstest.Object{}
+	path := podPath("skerry", made.Metadata.Name)
+	kubelet.Do("POST", collection(path), made, &pod)
+	podstest.Warn(&kubelet, pod, "Pod", "spec.initContainers{log}", "FailedPostStartHook", "no")
+	side := podstest.Object{"name": "log", "restartCount": 1, "state": podstest.Object{"running": podstest.Object{}},
+		"lastState": podstest.Object{"terminated": podstest.Object{"exitCode": 1}}}
+	kubelet.Do("PATCH", path, podstest.Object{"status": podstest.Object{"phase": "Running", "initContainerStatuses": []podstest.Object{side},
+		"containerStatuses": []podstest.Object{{"name": mainContainer, "state": podstest.Object{"running": podstest.Object{}}}}}}, nil)
+	all.Go(func() { worker.start(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1}) })
+	fits := func(msg any) bool {
+		return msg == core.HookFailed{ID: assigned.ID, Name: "log", Text: startFailed, Start: true}
+	}
+	told.await(t, "Started", func(msg any) bool {
+		m, ok := msg.(core.Started)
+		return ok && m.Err == ""
+	})
+	kubelet.Do("PATCH", path, podstest.Object{"status": podstest.Object{"phase": "Failed"}}, nil)
+	kubelet.Do("PATCH", path, podstest.Object{"status": podstest.Object{"containerStatuses": nil}}, nil)
+	told.await(t, "Exited", func(msg any) bool { _, ok := msg.(core.Exited); return ok })
+	n := 0
+	for _, msg := range told.told {
+		if fits(msg) {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("the failure of a hook was told %d times, want once", n)
+	}
+}
+
+// Kubernetes takes no pod whose hooks sleep longer than its grace.
+func TestHookThatSleepsLongerThanTheGrace(t *testing.T) {
+	for text, want := range map[string]string{
+		`"terminationGrace":"3s","postStart":{"sleep":"3s"}`:                                       "",
+		`"terminationGrace":"3s","postStart":{"sleep":"3001ms"}`:                                   "unsupported: postStart that sleeps: ",
+		`"postStart":{"sleep":"11s"}`:                                                              "unsupported: postStart that sleeps: ",
+		`"terminationGrace":"0s","sidecars":[{"name":"s","image":"x","postStart":{"sleep":"1s"}}]`: "unsupported: postStart that sleeps: ",
+	} {
+		if err := refuse(assignment(t, `{"name":"web","image":"x",`+text+`}`)); (err == nil) != (want == "") ||
+			err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: refused because of %v, want %q", text, err, want)
+		}
 	}
 }
 

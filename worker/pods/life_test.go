@@ -107,7 +107,7 @@ func TestPanicOfAWatchIsRepeated(t *testing.T) {
 		if tries++; tries < 3 {
 			panic("ouch")
 		}
-		worker.watch(t.Context(), "web-1", 1, named)
+		worker.watch(t.Context(), worker.teller("web-1", 1), named)
 	})
 	kubelet := podstest.Kubelet{Server: server.URL}
 	kubelet.Do("PATCH", podPath("skerry", named.Pod)+"/status", podstest.Object{"status": podstest.Object{"phase": "Failed"}}, nil)

@@ -76,8 +76,10 @@ func (m *mirror[T]) run(ctx context.Context) {
 		if err == nil {
 			m.note(nil)
 			m.once.Do(func() { close(m.synced) })
-			wait = 0
-			err = m.watchOn(ctx, version)
+			began := time.Now()
+			if err = m.watchOn(ctx, version); time.Since(began) > lastRetry { // else lists would follow each other where a watch is refused
+				wait = 0
+			}
 		}
 		if ctx.Err() != nil {
 			return

@@ -83,6 +83,9 @@ func refuse(assigned *spec.Assignment) error {
 		default:
 			return no("stopSignal "+it.StopSignal, "Kubernetes sends the image's, or SIGTERM")
 		}
+		if hook := it.PostStart; hook != nil && wholeSeconds(time.Duration(hook.Sleep)) > grace(service) {
+			return no("postStart that sleeps", "Kubernetes lets it take no longer than terminationGrace")
+		}
 		if it.Image == "" {
 			return no("image", "a pod needs one for container "+it.Name)
 		}

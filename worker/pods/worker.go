@@ -44,8 +44,9 @@ type Worker struct {
 	ports     map[skerry.InstanceID][]wire.PortBinding
 	endpoints map[skerry.ServiceKey][]wire.Endpoint
 	apps      map[skerry.InstanceID]skerry.AppKey
-	reachable chan struct{} // closed while the node is in touch with Kubernetes
-	cut       func()        // ends the link when it no longer is; nil: there is none
+	removing  map[spec.VolumeClaim]chan struct{} // closed when the removal of these volumes is over
+	reachable chan struct{}                      // closed while the node is in touch with Kubernetes
+	cut       func()                             // ends the link when it no longer is; nil: there is none
 }
 
 // activity is what goes on for one instance outside the core.
@@ -84,7 +85,7 @@ func (w *Worker) open(place *Place) {
 	w.place, w.journal = place, journal.New(journal.Limits{})
 	w.active, w.ports = map[skerry.InstanceID]*activity{}, map[skerry.InstanceID][]wire.PortBinding{}
 	w.endpoints, w.apps = map[skerry.ServiceKey][]wire.Endpoint{}, map[skerry.InstanceID]skerry.AppKey{}
-	w.reachable = make(chan struct{})
+	w.reachable, w.removing = make(chan struct{}), map[spec.VolumeClaim]chan struct{}{}
 	role := tier.NewRole()
 	role.Store, role.Log, role.Load, role.Host, role.Serve = place.Store, w.log, w.load, (*host)(w), w.serve
 	role.Contain = true
@@ -305,6 +306,8 @@ func (w *Worker) touch(ok bool, why string) {
 // them: somebody may have taken these away.
 func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Task, err error) {
 	found := map[string]bool{}
+	hooks, cancel := context.WithTimeout(ctx, hookPatienceFirst)
+	defer cancel()
 	for _, p := range w.fleet.ofWorker(w.name) {
 		s := Look(p, time.Now())
 		if s.Stage != Running && s.Stage != Ended {
@@ -312,7 +315,7 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 		}
 		if t, ok := taskOf(p, s); ok {
 			if s.Stage == Ended {
-				t.PostStart = w.teller(t.ID, t.Attempt).ended(ctx, p)
+				t.PostStart = w.endedBefore(hooks, &t, p)
 			}
 			out, found[p.Metadata.Name] = append(out, t), true
 		}
@@ -337,7 +340,7 @@ func (w *Worker) tasks(ctx context.Context, records []core.Task) (out []core.Tas
 		if s := Look(pod, time.Now()); s.Stage == Running || s.Stage == Ended {
 			record.Running, record.Exit, record.Init = s.Stage != Ended, s.Exit, s.Init
 			if s.Stage == Ended {
-				record.PostStart = w.teller(record.ID, record.Attempt).ended(ctx, pod)
+				record.PostStart = w.endedBefore(hooks, &record, pod)
 			}
 			record.Restart, _ = strconv.ParseUint(pod.Metadata.Annotations[restartNote], 10, 64)
 			out = append(out, record)

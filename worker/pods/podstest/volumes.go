@@ -32,7 +32,13 @@ func (s *Server) claimLocked(claim Object) {
 func (s *Server) invalidLocked(at place, have, next Object) string {
 	path := []string{"spec", "resources", "requests", "storage"}
 	class := s.objects["storageclasses"][Text(have, "spec", "storageClassName")]
-	if at.kind == "persistentvolumeclaims" && Text(have, path...) != Text(next, path...) && Get(class, "allowVolumeExpansion") != true {
+	if at.kind != "persistentvolumeclaims" || Text(have, path...) == Text(next, path...) {
+		return ""
+	}
+	if Text(have, "status", "phase") != "Bound" {
+		return "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+	}
+	if Get(class, "allowVolumeExpansion") != true {
 		return "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
 	}
 	return ""
