@@ -67,11 +67,7 @@ func (d *depot) reload(ctx context.Context) error {
 	d.s.mu.Lock()
 	d.loaded, d.why = false, errNotLoaded
 	d.s.mu.Unlock()
-	for n := range d.s.namings {
-		d.s.namings[n].Lock()
-		//lint:ignore SA2001 it waits until whoever did not see that is done
-		d.s.namings[n].Unlock()
-	}
+	d.s.namings.await() // whoever did not see that is done then
 	return LoadDepot(ctx, d.s)
 }
 

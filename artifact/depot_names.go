@@ -23,15 +23,7 @@ func nameContext(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // changing has a name changed by one at a time, until the function that it gives is called.
-func changing(s *Store, key string) func() {
-	h := uint32(2166136261)
-	for _, c := range []byte(key) {
-		h = (h ^ uint32(c)) * 16777619
-	}
-	mu := &s.namings[h%uint32(len(s.namings))]
-	mu.Lock()
-	return mu.Unlock
-}
+func changing(s *Store, key string) func() { return s.namings.take(key) }
 
 // errNameSize says that a name is too large to be written.
 var errNameSize = fmt.Errorf("%w: the name of an image", ErrTooLarge)

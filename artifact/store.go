@@ -65,7 +65,7 @@ type Store struct {
 	lock  *os.File
 	depot *depot // nil: there is none
 
-	namings [64]sync.Mutex // one name is changed by one at a time, by its hash; before mu
+	namings turns // one name is changed by one at a time; before mu
 
 	mu      sync.Mutex
 	names   map[string]name                        // key: Ref.String() with a tag or a digest
