@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/time/rate"
 
 	"skerry.dev/skerry/artifact/imageref"
@@ -177,6 +178,18 @@ func (d *depot) lacking(ref imageref.Ref, sum digest.Digest, parts bool) error {
 		return nil
 	}
 	return &DepotError{"the disks of this role's processes", errNowhere}
+}
+
+// prove has a repository have a proof of a blob that is on this disk, and that one of its names in the ledger leads to: whoever pushed that
+// had one. While this process stood by, the blob may have come here for another repository.
+func (d *depot) prove(repo imageref.Ref, desc ocispec.Descriptor) error {
+	if elsewhere(desc) || d.s.proofs.has(repo, desc.Digest) || d.lacking(repo, desc.Digest, true) == nil {
+		return nil
+	}
+	if size, here := d.s.hasBlob(desc.Digest); !here || size != desc.Size {
+		return nil
+	}
+	return d.s.proofs.note(repo, desc.Digest)
 }
 
 // ReloadLedger takes the names over once more, at a process that stands by.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	gname "github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 
@@ -79,6 +80,51 @@ func TestStandbysFillMoreThanTheCache(t *testing.T) {
 	if told != 1 {
 		t.Errorf("images told of: got %d, want 1", told)
 	}
+}
+
+// TestSameImageOfAnotherRepository: a process that stood by and has an image on its disk serves it under each name that it was pushed to,
+// from the moment on that it leads, although nobody had it look at a name that came last.
+func TestSameImageOfAnotherRepository(t *testing.T) {
+	names := newShelf()
+	first := startLedger(t, names, 0, nil)
+	img, err := pushImage(t, first.host, "shop/web:1", 1, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := &gone{to: heldBy(t, first)}
+	second := startLedger(t, names, 0, others)
+	Complete(t.Context(), second.Store, Completion{Each: func(_ digest.Digest, err error) bool {
+		if err != nil {
+			t.Errorf("copy the image: got %v, want no error", err)
+		}
+		return true
+	}})
+	copied, err := gname.ParseReference(first.host+"/shop/copy:1", gname.Insecure)
+	if err == nil {
+		err = remote.Write(copied, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ReloadLedger(t.Context(), second.Store); err != nil {
+		t.Fatal(err)
+	}
+	others.is.Store(true)
+	second.wantPulled("shop/web:1")
+	second.wantPulled("shop/copy:1")
+}
+
+// gone is a process that can be asked until it is gone.
+type gone struct {
+	to http.RoundTripper
+	is atomic.Bool
+}
+
+func (g *gone) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.is.Load() {
+		return nil, errors.New("it is gone")
+	}
+	return g.to.RoundTrip(r)
 }
 
 // TestNameWithoutContent: an image that is named, and that nobody has who can be asked, is not told to be unknown, to whom it would count

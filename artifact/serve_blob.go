@@ -25,6 +25,9 @@ func (h *Handler) getBlob(w http.ResponseWriter, r *http.Request, repo imageref.
 	desc, linked := h.link(repo, sum)
 	sources := h.sources(repo)
 	if linked && h.Store.depot.own(repo) {
+		if err := h.Store.depot.prove(repo, desc); err != nil {
+			return err
+		}
 		// Of what a ledger names, another process may have the blob. Whoever asks whether to push it is to push it: here it is not.
 		if _, linked = stored(h.Store, sum); linked || h.Store.depot.ledger != nil && r.Method != http.MethodHead {
 			linked = true // and not by its digest alone
