@@ -50,7 +50,7 @@ func New(seed [16]byte, tier string) *Controller {
 	c.tenants = newTenants(applications, instances)
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
-	c.secrets = &secrets{applications, instances, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
+	c.secrets = &secrets{c.lifecycle, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
 	c.mover = &mover{c.lifecycle}
 	c.volumes = &volumes{c.lifecycle, c.tenants}
 	c.editor = &editor{c.lifecycle, c.tenants, c.networks, c.history, c.secrets, c.volumes}

@@ -60,7 +60,7 @@ type Instance struct {
 	// Ask is what its holder is asked about its successor; nil: nothing. Answers: its holder answers such questions.
 	Ask     *Ask `json:"ask,omitempty"`
 	Answers bool `json:"answers,omitempty"`
-	counted bool // in its run's result; it is here because the size of an instance is a kilobyte
+	counted bool // in its run's result. It stands here so that an instance fits into 1,024 bytes (TestInstanceSize)
 	behind  bool // its record has an earlier generation (follows)
 	// Copies counts the copies that it stands for, if its service is perWorker. Exchange is as in Assignment. Both follow from what sites
 	// report and from the rollout, so they are in no record, which an older program could not open.

@@ -28,7 +28,6 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 	if a == nil || c.Frozen(k) {
 		return
 	}
-	c.keepGenerations(a, fx) // secrets change applications, too, and know no instances
 	if a.Deleting {
 		left := c.InstancesOf(k)
 		for _, i := range left {

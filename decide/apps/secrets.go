@@ -62,8 +62,7 @@ func (k secretKey) record() string { return prefixSecret + k.namespace + "/" + k
 
 // secrets has the secrets of namespaces with their versions, and has the services that name one follow it.
 type secrets struct {
-	catalog  *catalog
-	ledger   *ledger
+	life     *lifecycle
 	tenants  *tenants
 	history  *history
 	networks *networks
@@ -160,7 +159,7 @@ func (ss *secrets) keep(now time.Time, k secretKey, x *secret, actor string, bac
 
 // follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
 func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx *wire.Effects) {
-	for _, a := range ss.catalog.Apps() {
+	for _, a := range ss.life.Apps() {
 		if a.Manifest.Metadata.Namespace != x.Namespace || a.Deleting || a.Delegated {
 			continue
 		}
@@ -188,7 +187,7 @@ func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx 
 		if names = slices.Compact(names); len(names) == 0 {
 			if len(next.Refused) < len(a.Refused) {
 				a.Refused = next.Refused
-				ss.catalog.saveApp(a, fx)
+				ss.life.saveApp(a, fx)
 			}
 			continue
 		}
@@ -204,11 +203,11 @@ func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx 
 				a.setRollout(name, &Rollout{Revision: a.revisions[name], Gen: a.Gen, StartedAt: now, Wave: 1, Limit: everything, Back: true})
 			}
 		}
-		ss.catalog.Look(a.Key())
-		ss.catalog.saveApp(a, fx)
+		ss.life.Look(a.Key())
+		ss.life.saveApp(a, fx)
 		reason := pick(back, "SecretUndone", "SecretRotated")
 		for _, name := range names {
-			ss.catalog.appEvent(fx, now, a, name, reason, "generation "+itoa(int(a.Gen))+" has version "+itoa(x.used().Number)+" of secret "+x.Name+", by "+orNobody(actor))
+			ss.life.appEvent(fx, now, a, name, reason, "generation "+itoa(int(a.Gen))+" has version "+itoa(x.used().Number)+" of secret "+x.Name+", by "+orNobody(actor))
 		}
 	}
 }
@@ -223,7 +222,7 @@ func (ss *secrets) SecretNames() map[spec.SecretName]bool {
 			}
 		}
 	}
-	for k, a := range ss.catalog.apps {
+	for k, a := range ss.life.apps {
 		see(k.Namespace, a.Manifest.Spec.Services...)
 		for _, f := range a.Refused {
 			see(k.Namespace, f.Spec)
@@ -234,7 +233,7 @@ func (ss *secrets) SecretNames() map[spec.SecretName]bool {
 			see(k.Namespace, p.Manifest.Spec.Services...)
 		}
 	}
-	for _, i := range ss.ledger.inst {
+	for _, i := range ss.life.inst {
 		if i.Spec != nil {
 			see(i.Service.App.Namespace, *i.Spec)
 		}
@@ -296,16 +295,16 @@ func (ss *secrets) usersOf(x *secret) []string {
 	uses := func(s *spec.ServiceSpec) bool {
 		return s != nil && slices.ContainsFunc(s.Secrets, func(u spec.SecretUse) bool { return u.Name == x.Name })
 	}
-	for k, a := range ss.catalog.apps {
+	for k, a := range ss.life.apps {
 		for i := range a.Manifest.Spec.Services {
 			if s := &a.Manifest.Spec.Services[i]; k.Namespace == x.Namespace && !a.Delegated && uses(s) {
 				out = append(out, k.Name+"/"+s.Name)
 			}
 		}
 	}
-	for _, i := range ss.ledger.inst {
+	for _, i := range ss.life.inst {
 		k := i.Service.App
-		if a := ss.catalog.apps[k]; k.Namespace == x.Namespace && i.Live() && a != nil && !a.Delegated && uses(i.Spec) {
+		if a := ss.life.apps[k]; k.Namespace == x.Namespace && i.Live() && a != nil && !a.Delegated && uses(i.Spec) {
 			out = append(out, k.Name+"/"+i.Service.Service)
 		}
 	}
