@@ -241,11 +241,14 @@ func (l *Loop) commit(ctx context.Context, ops []store.Op, mayLook bool) error {
 	}
 }
 
+// viewsBetween is how many views at most go before a message that waits: whoever asks much must not keep a role from its work.
+const viewsBetween = 16
+
 // batch steps through what has queued up, so that it shares one commit.
 func (l *Loop) batch(engine *Engine, in input) {
 	for {
 		l.take(engine, in)
-		for range len(l.views) {
+		for range min(len(l.views), viewsBetween) {
 			if engine.Full() {
 				return
 			}

@@ -157,3 +157,23 @@ func TestNoViewOfABrokenCore(t *testing.T) {
 		}
 	})
 }
+
+// However many views wait, a batch has messages, too: whoever asks without end does not keep a role from its work.
+func TestViewsLeaveRoomForMessages(t *testing.T) {
+	st, err := store.Open(t.Context(), "memory:", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	core := &writer{}
+	l := New(core, st, quiet{}, nil)
+	l.ViewsFirst = true
+	for range batchLength {
+		l.views <- input{view: func() {}, reply: make(chan reply, 1)}
+		l.Post(many{1, 1})
+	}
+	l.batch(NewEngine(core, quiet{}), <-l.in)
+	if want := batchLength / (viewsBetween + 1); core.n < want {
+		t.Errorf("a batch beside many views has %d messages, want %d", core.n, want)
+	}
+}
