@@ -174,7 +174,8 @@ func role(pkg string) string {
 
 // forTests reports whether only tests, and what else is for them, may import a package.
 func forTests(pkg string) bool {
-	return pkg == "internal/testenv" || pkg == "internal/olddata" || slices.Contains([]string{"storetest", "runtimetest", "kerneltest", "planetest"}, path.Base(pkg))
+	return pkg == "internal/testenv" || pkg == "internal/olddata" ||
+		slices.Contains([]string{"storetest", "runtimetest", "kerneltest", "planetest"}, path.Base(pkg))
 }
 
 func TestPurePackages(t *testing.T) {

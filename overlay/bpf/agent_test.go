@@ -65,10 +65,14 @@ func TestHostileFrames(t *testing.T) {
 		frames = append(frames,
 			h.Frame(planetest.UDP(client.Addr(six), planetest.Svc(1, six), 1, 2, []byte("some payload"))),
 			h.Frame(planetest.TCP(client.Addr(six), planetest.Svc(1, six), 1, 2, 2, 0)),
-			forgeTooBig(planetest.Ether(net.HardwareAddr{2, 0, 0, 0, 0, 0}, net.HardwareAddr{2, 0, 0, 0, 0, 7}, planetest.UDP(planetest.Svc(1, six), client.Addr(six), 1, 2, []byte("x"))), 1400))
+			forgeTooBig(planetest.Ether(net.HardwareAddr{2, 0, 0, 0, 0, 0}, net.HardwareAddr{2, 0, 0, 0, 0, 7},
+				planetest.UDP(planetest.Svc(1, six), client.Addr(six), 1, 2, []byte("x"))), 1400))
 	}
-	frames = append(frames, planetest.ToAll(forge.IP(w.hosts[1].Wire, h.Wire, 17, append([]byte{0xc3, 0, 0xc3, 0xb4, 0, 0, 0, 0}, datagram(1002, 7, planetest.UDP(w.Inst("a2").A4, client.A4, 1, 2, []byte("x")))...), 6)))
-	devices := map[string]string{"from_instance": client.Device, "to_instance": client.Device, "from_wire": "wire", "from_tunnel": h.opts.tunnelTap(), "from_agent": h.opts.agentTap(), "from_bridge": "lan0", "from_vxlan": h.opts.vxlan()}
+	inner := datagram(1002, 7, planetest.UDP(w.Inst("a2").A4, client.A4, 1, 2, []byte("x")))
+	outer := append([]byte{0xc3, 0, 0xc3, 0xb4, 0, 0, 0, 0}, inner...)
+	frames = append(frames, planetest.ToAll(forge.IP(w.hosts[1].Wire, h.Wire, 17, outer, 6)))
+	devices := map[string]string{"from_instance": client.Device, "to_instance": client.Device, "from_wire": "wire",
+		"from_tunnel": h.opts.tunnelTap(), "from_agent": h.opts.agentTap(), "from_bridge": "lan0", "from_vxlan": h.opts.vxlan()}
 	for program, device := range devices {
 		for _, f := range frames {
 			for n := etherLen; n <= len(f); n++ {

@@ -42,7 +42,8 @@ func TestRawPackets(t *testing.T) {
 		planetest.Eventually(t, "what it says is forgotten", func() bool { return h.Count("drop-fragment") > dropped })
 	}
 
-	for _, p := range [][]byte{planetest.UDP(liar.A4, planetest.Svc(1, false), 1, 80, []byte("tagged")), planetest.UDP(liar.A6, w.Inst("a2").A6, 1, 80, []byte("tagged"))} {
+	for _, p := range [][]byte{planetest.UDP(liar.A4, planetest.Svc(1, false), 1, 80, []byte("tagged")),
+		planetest.UDP(liar.A6, w.Inst("a2").A6, 1, 80, []byte("tagged"))} {
 		before := h.Count("drop-protocol")
 		frame := h.Frame(p)
 		liar.Inject(slices.Concat(frame[:12], []byte{0x81, 0, 0, 5}, frame[12:]))

@@ -151,7 +151,8 @@ func TestFullTableRefuses(t *testing.T) {
 	planetest.Must(t, err)
 	refused := 0
 	for k := range h.opts.Flows + 100 {
-		if h.try("from_instance", client.Device, h.Frame(planetest.TCP(client.A4, planetest.Svc(1, false), uint16(1000+k), 81, 2, 0))) == verdictDrop {
+		frame := h.Frame(planetest.TCP(client.A4, planetest.Svc(1, false), uint16(1000+k), 81, 2, 0))
+		if h.try("from_instance", client.Device, frame) == verdictDrop {
 			refused++
 		}
 	}

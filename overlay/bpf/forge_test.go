@@ -77,7 +77,9 @@ func TestAnswers(t *testing.T) {
 // Frames of the agent's tap come from instances: nothing in them may do harm, and what is made of them is well-formed.
 func FuzzFrame(f *testing.F) {
 	a4, a6 := netip.MustParseAddr("10.40.1.2"), netip.MustParseAddr("fd00:40:1::2")
-	for _, p := range [][]byte{planetest.UDP(a4, planetest.Svc(1, false), 1, 2, make([]byte, 100)), planetest.UDP(a6, planetest.Svc(1, true), 1, 2, []byte("x")), planetest.TCP(a4, planetest.Svc(1, false), 1, 2, 16, 9), planetest.TCP(a6, planetest.Svc(1, true), 1, 2, 16, 9)} {
+	to4, to6 := planetest.Svc(1, false), planetest.Svc(1, true)
+	for _, p := range [][]byte{planetest.UDP(a4, to4, 1, 2, make([]byte, 100)), planetest.UDP(a6, to6, 1, 2, []byte("x")),
+		planetest.TCP(a4, to4, 1, 2, 16, 9), planetest.TCP(a6, to6, 1, 2, 16, 9)} {
 		f.Add(miss(p), 600)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, mtu int) {

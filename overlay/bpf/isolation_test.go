@@ -106,7 +106,8 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 		{"a source of this host", "drop-forged", peer, datagram(1001, 7, planetest.UDP(w.Inst("b2").A4, dst, 1, 80, []byte("x")))},
 		{"a source of nobody", "drop-forged", peer, datagram(1001, 7, planetest.UDP(netip.MustParseAddr("10.40.9.9"), dst, 1, 80, []byte("x")))},
 		{"a source outside", "drop-forged", peer, datagram(1001, 7, planetest.UDP(netip.MustParseAddr("192.0.2.9"), dst, 1, 80, []byte("x")))},
-		{"an unknown instance", "drop-unknown", peer, datagram(1001, 7, planetest.UDP(src, netip.MustParseAddr("10.40.2.60"), 1, 80, []byte("x")))},
+		{"an unknown instance", "drop-unknown", peer,
+			datagram(1001, 7, planetest.UDP(src, netip.MustParseAddr("10.40.2.60"), 1, 80, []byte("x")))},
 		{"the host itself", "drop-unknown", peer, datagram(1001, 7, planetest.UDP(src, two.Gateway(false), 1, 80, []byte("x")))},
 		{"the internet", "drop-unknown", peer, datagram(1001, 7, planetest.UDP(src, netip.MustParseAddr("192.0.2.9"), 1, 80, []byte("x")))},
 		{"a service address", "drop-unknown", peer, datagram(1001, 7, planetest.UDP(src, planetest.Svc(1, false), 1, 80, []byte("x")))},
@@ -135,7 +136,9 @@ func TestPlainPortDropsTheUnexpected(t *testing.T) {
 			t.Errorf("with options: %q", s)
 		}
 	}
-	planetest.Must(t, must2(peer.(*net.UDPConn).SyscallConn()).Control(func(fd uintptr) { err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS, "") }))
+	planetest.Must(t, must2(peer.(*net.UDPConn).SyscallConn()).Control(func(fd uintptr) {
+		err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS, "")
+	}))
 	planetest.Must(t, err)
 	// The worker learns of instances that peers believe to be here.
 	e := <-two.dev.Events()

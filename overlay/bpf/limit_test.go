@@ -73,7 +73,8 @@ func testLimits(t *testing.T, old bool) {
 	resolv := filepath.Join(dir, "resolv.conf")
 	planetest.Must(t, os.WriteFile(resolv, nil, 0o600))
 	kerneltest.Run(t, h.NS, "ip route add default via 10.100.0.2") // hostnet takes the MTU from it
-	n, err := hostnet.New(hostnet.Options{Name: h.opts.Worker, Subnet: h.Blocks()[0], StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), NetNS: h.opts.NetNS, ResolvConf: resolv})
+	n, err := hostnet.New(hostnet.Options{Name: h.opts.Worker, Subnet: h.Blocks()[0], StateDir: filepath.Join(dir, "state"),
+		RunDir: filepath.Join(dir, "run"), NetNS: h.opts.NetNS, ResolvConf: resolv})
 	planetest.Must(t, err)
 	t.Cleanup(func() {
 		if err := n.CleanUp(context.Background()); err != nil {
@@ -99,8 +100,10 @@ func testLimits(t *testing.T, old bool) {
 	h.Open()
 	limited, free, far := h.Insts[0], h.Insts[1], w.Inst("a2")
 	for last, to := range []*planetest.Inst{limited, free, far} {
-		h.Conf.Services = append(h.Conf.Services, overlay.Service{Net: 7, Addr: planetest.Svc(byte(last), false), Slots: []overlay.Backend{{Net: 7, Addr: to.A4}}})
-		w.hosts[1].Conf.Services = append(w.hosts[1].Conf.Services, overlay.Service{Net: 7, Addr: planetest.Svc(byte(last), false), Slots: []overlay.Backend{{Net: 7, Addr: to.A4}}})
+		service := overlay.Service{Net: 7, Addr: planetest.Svc(byte(last), false), Slots: []overlay.Backend{{Net: 7, Addr: to.A4}}}
+		for _, host := range w.hosts {
+			host.Conf.Services = append(host.Conf.Services, service)
+		}
 	}
 	h.Set()
 	w.hosts[1].Set()

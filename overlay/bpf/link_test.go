@@ -74,7 +74,8 @@ func (w *world) carry(napi bool) (packets, foreign *atomic.Int64) {
 					return
 				}
 				packets.Add(1)
-				if n < 40 || !linkOf(w.hosts[i].N).Contains(netip.AddrFrom16([16]byte(buf[8:24]))) || !linkOf(w.hosts[1-i].N).Contains(netip.AddrFrom16([16]byte(buf[24:40]))) || int(binary.BigEndian.Uint16(buf[4:])) != n-40 {
+				if n < 40 || !linkOf(w.hosts[i].N).Contains(netip.AddrFrom16([16]byte(buf[8:24]))) ||
+					!linkOf(w.hosts[1-i].N).Contains(netip.AddrFrom16([16]byte(buf[24:40]))) || int(binary.BigEndian.Uint16(buf[4:])) != n-40 {
 					foreign.Add(1)
 				}
 				_, _ = tun[1-i].Write(buf[:n])

@@ -183,7 +183,8 @@ func TestPathsFollowRoutes(t *testing.T) {
 	one, two := w.hosts[0], w.hosts[1]
 	// A second wire, with a detour over another address of the peer.
 	planetest.Must(t, kernel.In(one.NS, func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare", PeerNamespace: netlink.NsFd(int(two.NS.Fd()))})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "spare", MTU: 1500, TxQLen: -1}, PeerName: "spare",
+			PeerNamespace: netlink.NsFd(int(two.NS.Fd()))})
 	}))
 	for _, h := range w.hosts {
 		kerneltest.Run(t, h.NS, fmt.Sprintf("ip addr add 10.101.0.%d/24 dev spare\nip link set spare up", h.N))
@@ -434,7 +435,8 @@ func TestNamespaces(t *testing.T) {
 	if other.opts.dir() == dir {
 		t.Fatalf("both pin in %s", dir)
 	}
-	planetest.Must(t, other.Set(t.Context(), overlay.Config{Local: overlay.Local{ID: 9, Blocks: h.Conf.Local.Blocks, Instances: planetest.Instances, Services: planetest.Services, MTU: 1404}}))
+	local := overlay.Local{ID: 9, Blocks: h.Conf.Local.Blocks, Instances: planetest.Instances, Services: planetest.Services, MTU: 1404}
+	planetest.Must(t, other.Set(t.Context(), overlay.Config{Local: local}))
 	if n := h.held().instances; n != 4 {
 		t.Errorf("%d addresses of instances", n)
 	}

@@ -60,7 +60,8 @@ func newWorld(t testing.TB, how way) *world {
 	})
 	w.World = planetest.NewWorld(t)
 	for i, m := range w.Hosts {
-		h := &host{Host: m, opts: Options{Worker: m.Worker, NetNS: fmt.Sprintf("/proc/self/fd/%d", m.NS.Fd()), BPFFS: fs, Flows: 4096, OtherFlows: 4096}}
+		h := &host{Host: m, opts: Options{Worker: m.Worker, NetNS: fmt.Sprintf("/proc/self/fd/%d", m.NS.Fd()), BPFFS: fs,
+			Flows: 4096, OtherFlows: 4096}}
 		m.New = func() overlay.Device {
 			t.Helper()
 			d, err := New(h.opts)
@@ -78,7 +79,8 @@ func newWorld(t testing.TB, how way) *world {
 		switch how {
 		case plain4, plain6:
 			h.Conf.Local.Plain = netip.AddrPortFrom(h.Wire, plainPort)
-			peer.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(other.Wire, plainPort), TagOut: uint64(1000 + h.N), TagsIn: []uint64{uint64(1000 + other.N)}}
+			peer.Plain = &overlay.PlainPath{Endpoint: netip.AddrPortFrom(other.Wire, plainPort), TagOut: uint64(1000 + h.N),
+				TagsIn: []uint64{uint64(1000 + other.N)}}
 		case linked:
 			kerneltest.Run(t, h.NS, "ip tuntap add wg0 mode tun")
 			h.Conf.Local.Link = &overlay.Link{Device: "wg0", Prefix: linkOf(h.N)}

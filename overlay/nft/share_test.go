@@ -38,7 +38,8 @@ func TestOneClientLeavesRoom(t *testing.T) {
 	resolv := filepath.Join(dir, "resolv.conf")
 	planetest.Must(t, os.WriteFile(resolv, nil, 0o600))
 	kerneltest.Run(t, h.NS, "ip route add default via 10.100.0.2") // hostnet takes the MTU from it
-	n, err := hostnet.New(hostnet.Options{Name: h.opts.Worker, Subnet: h.Blocks()[0], StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), NetNS: h.opts.NetNS, ResolvConf: resolv, Flows: room})
+	n, err := hostnet.New(hostnet.Options{Name: h.opts.Worker, Subnet: h.Blocks()[0], StateDir: filepath.Join(dir, "state"),
+		RunDir: filepath.Join(dir, "run"), NetNS: h.opts.NetNS, ResolvConf: resolv, Flows: room})
 	planetest.Must(t, err)
 	t.Cleanup(func() {
 		if err := n.CleanUp(context.Background()); err != nil {
@@ -59,7 +60,8 @@ func TestOneClientLeavesRoom(t *testing.T) {
 	}
 	far := w.Inst("a2")
 	far.Serve(80)
-	h.Conf.Services = append(h.Conf.Services, overlay.Service{Net: 7, Addr: planetest.Svc(1, false), Slots: []overlay.Backend{{Net: 7, Addr: far.A4}}})
+	h.Conf.Services = append(h.Conf.Services,
+		overlay.Service{Net: 7, Addr: planetest.Svc(1, false), Slots: []overlay.Backend{{Net: 7, Addr: far.A4}}})
 	h.Set()
 	hostile, honest := h.Insts[0], h.Insts[1]
 	planetest.Eventually(t, "the service is reached", func() bool {

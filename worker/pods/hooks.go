@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func (c *Client) warnings(ctx context.Context, namespace, uid string) ([]Event, 
 	var page struct {
 		Items []Event `json:"items"`
 	}
-	query := url.Values{"limit": {"200"}, "fieldSelector": {"type=Warning,involvedObject.uid=" + uid}}
+	query := url.Values{"limit": {strconv.Itoa(eventsMost)}, "fieldSelector": {"type=Warning,involvedObject.uid=" + uid}}
 	err := c.do(ctx, http.MethodGet, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/events", query, nil, &page)
 	list := page.Items[:min(len(page.Items), eventsMost)]
 	slices.SortStableFunc(list, func(a, b Event) int { return a.last().Compare(b.last()) })

@@ -23,7 +23,8 @@ func SourceIsItsOwn(t *testing.T, world *World) {
 	host, from := world.Hosts[0], world.Inst("a1")
 	servers := []*net.UDPConn{world.Inst("b1").Listen(80), world.Inst("a2").Listen(80)}
 	for at, forged := range []netip.Addr{world.Inst("b1").A4, world.Inst("b2").A4, host.Gateway(false), netip.MustParseAddr("8.8.8.8"),
-		netip.MustParseAddr("0.0.0.0"), world.Inst("b1").A6, world.Inst("b2").A6, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("fe80::1")} {
+		netip.MustParseAddr("0.0.0.0"), world.Inst("b1").A6, world.Inst("b2").A6, netip.MustParseAddr("2001:db8::1"),
+		netip.MustParseAddr("fe80::1")} {
 		for _, to := range []string{"b1", "a2"} {
 			from.Send(UDP(forged, world.Inst(to).Addr(forged.Is6()), 1000, 80, []byte("forged")))
 		}

@@ -64,7 +64,8 @@ func ToAll(p []byte) []byte { return Ether(Broadcast(), Broadcast(), p) }
 
 // ARP tells another that an address has the hardware address 02:00:00:00:00:63, which nobody has.
 func ARP(sender, to netip.Addr) []byte {
-	return slices.Concat(Broadcast(), []byte{2, 0, 0, 0, 0, 99, 8, 6, 0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 99}, sender.AsSlice(), Broadcast(), to.AsSlice())
+	says := []byte{2, 0, 0, 0, 0, 99, 8, 6, 0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 99}
+	return slices.Concat(Broadcast(), says, sender.AsSlice(), Broadcast(), to.AsSlice())
 }
 
 // NeighbourAdvertisement says that the instance has an address (RFC 4861).

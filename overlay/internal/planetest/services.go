@@ -52,7 +52,8 @@ func ServiceAddress(t *testing.T, world *World, way string) {
 			t.Errorf("gateway: %v", err)
 		}
 	}
-	if world.Hosts[0].Count("local") == 0 || world.Hosts[0].Count("to-"+way) == 0 || world.Hosts[1].Count("from-"+way) == 0 || world.Hosts[0].Count("new-flow") == 0 {
+	one, two := world.Hosts[0], world.Hosts[1]
+	if one.Count("local") == 0 || one.Count("to-"+way) == 0 || two.Count("from-"+way) == 0 || one.Count("new-flow") == 0 {
 		t.Error("packets took another way")
 	}
 	if t.Failed() {
@@ -262,7 +263,8 @@ func NetworksAreApart(t *testing.T, world *World) {
 	}
 	for at, to := range []*Inst{near, far} {
 		for _, six := range []bool{false, true} {
-			one.Conf.Services = append(one.Conf.Services, overlay.Service{Net: 7, Addr: Svc(byte(at+1), six), Slots: []overlay.Backend{{Net: 9, Addr: to.Addr(six)}}})
+			one.Conf.Services = append(one.Conf.Services,
+				overlay.Service{Net: 7, Addr: Svc(byte(at+1), six), Slots: []overlay.Backend{{Net: 9, Addr: to.Addr(six)}}})
 		}
 	}
 	one.Set()

@@ -26,8 +26,9 @@ func MissIsHeld(t *testing.T, world *World, forget func(client netip.Addr)) {
 			for _, text := range []string{"first", "second"} {
 				client.Send(UDP(client.Addr(six), addr, 5000, 80, []byte(text)))
 			}
-			if event := <-host.Dev.Events(); event.Kind != overlay.EventMiss || event.Net != 7 || event.Src != client.Addr(six) || event.Dst != addr {
-				t.Errorf("%+v", event)
+			want := overlay.Event{Kind: overlay.EventMiss, Net: 7, Src: client.Addr(six), Dst: addr}
+			if event := <-host.Dev.Events(); event != want {
+				t.Errorf("got %+v, want %+v", event, want)
 			}
 			host.Service(7, 7, world.Inst(to))
 			// In either order: the second may come when the first is about to be sent on.

@@ -88,7 +88,8 @@ func NewWorld(t testing.TB) *World {
 	}
 	one, two := world.Hosts[0], world.Hosts[1]
 	Must(t, kernel.In(one.NS, func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire", MTU: 1500, TxQLen: -1}, PeerName: "wire", PeerNamespace: netlink.NsFd(int(two.NS.Fd()))})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire", MTU: 1500, TxQLen: -1}, PeerName: "wire",
+			PeerNamespace: netlink.NsFd(int(two.NS.Fd()))})
 	}))
 	for i, host := range world.Hosts {
 		kerneltest.Run(t, host.NS, fmt.Sprintf(`
@@ -161,7 +162,8 @@ func (h *Host) Add(name string, network wire.NetworkID) *Inst {
 		if err != nil {
 			return err
 		}
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: inst.Device, MTU: 1500, TxQLen: -1, MasterIndex: br.Attrs().Index, Flags: net.FlagUp}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(inst.NS.Fd())), PeerMTU: 1404})
+		outside := netlink.LinkAttrs{Name: inst.Device, MTU: 1500, TxQLen: -1, MasterIndex: br.Attrs().Index, Flags: net.FlagUp}
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: outside, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(inst.NS.Fd())), PeerMTU: 1404})
 	}))
 	kerneltest.Run(h.T, inst.NS, fmt.Sprintf(`
 		ip addr add %s/32 dev eth0
@@ -171,7 +173,8 @@ func (h *Host) Add(name string, network wire.NetworkID) *Inst {
 		ip -6 route add default via fd00:40:%[3]d::1 dev eth0 onlink`, inst.A4, inst.A6, h.N))
 	Must(h.T, kernel.In(inst.NS, func() error { return kernel.SysctlIfAny("ipv4/ping_group_range", "0\t2147483647") }))
 	h.Insts = append(h.Insts, inst)
-	h.Conf.Instances = append(h.Conf.Instances, overlay.Instance{ID: name, Net: network, Device: inst.Device, Addrs: []netip.Addr{inst.A4, inst.A6}})
+	h.Conf.Instances = append(h.Conf.Instances,
+		overlay.Instance{ID: name, Net: network, Device: inst.Device, Addrs: []netip.Addr{inst.A4, inst.A6}})
 	return inst
 }
 
@@ -299,7 +302,8 @@ func (i *Inst) Serve(port int) {
 			if err != nil {
 				return
 			}
-			datagrams.WriteToUDPAddrPort(append([]byte(i.Name+" "+netip.AddrPortFrom(from.Addr().Unmap(), from.Port()).String()+"\n"), buf[:n]...), from)
+			seen := netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+			datagrams.WriteToUDPAddrPort(append([]byte(i.Name+" "+seen.String()+"\n"), buf[:n]...), from)
 		}
 	}()
 }
