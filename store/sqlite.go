@@ -122,7 +122,8 @@ func (s *sqlite) failed(err error) error {
 }
 
 func (s *sqlite) open(ctx context.Context) error {
-	if err := s.verify(ctx); err != nil {
+	historyWhole, err := s.verify(ctx)
+	if err != nil {
 		return err
 	}
 	// SQLite would create it readable for all, and gives its log the same rights.
@@ -140,7 +141,7 @@ func (s *sqlite) open(ctx context.Context) error {
 	if err != nil {
 		return sqliteError(err)
 	}
-	out, rev, err := s.prepare(ctx, conn)
+	out, rev, err := s.prepare(ctx, conn, historyWhole)
 	if err != nil {
 		conn.Close()
 		return err
@@ -165,8 +166,9 @@ func (s *sqlite) open(ctx context.Context) error {
 	return nil
 }
 
-// prepare brings the file to the schema, checks it, and gives the writer's statements.
-func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn) (*writer, int64, error) {
+// prepare brings the file to the schema, and gives the writer's statements. History that is not whole is forgotten, no more: the records
+// are whole, and watchers list again.
+func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn, historyWhole bool) (*writer, int64, error) {
 	var version, appID int64
 	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return nil, 0, sqliteError(err)
@@ -202,8 +204,11 @@ func (s *sqlite) prepare(ctx context.Context, conn *sql.Conn) (*writer, int64, e
 		return nil, 0, fmt.Errorf("%w: the file has schema %d and this program knows %d; use the newer program, or restore a backup", ErrNewer,
 			version, schemaVersion)
 	}
-	if err := checkHistory(ctx, conn); err != nil {
-		return nil, 0, err
+	if !historyWhole {
+		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE; DELETE FROM change;
+			UPDATE meta SET value = (SELECT value FROM meta WHERE name = 'revision') WHERE name = 'compacted'; COMMIT`); err != nil {
+			return nil, 0, sqliteError(err)
+		}
 	}
 	var rev, compacted int64
 	for name, to := range map[string]*int64{"revision": &rev, "compacted": &compacted} {

@@ -12,6 +12,8 @@ import (
 
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"skerry.dev/skerry/internal/panics"
 )
 
 func openDB(dsn string, conns int) (*sql.DB, error) {
@@ -57,38 +59,55 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// verify reads the whole file before anything may write to it: its structure by SQLite, every record by its checksum, and whether it
-// goes as far as was acknowledged. Stores are small (a hundred thousand records take a fraction of a second), and acting on a wrong
-// record costs more.
-func (s *sqlite) verify(ctx context.Context) error {
+// verify reads the whole file before anything may write to it: its structure by SQLite, every record by its checksum, whether it goes as
+// far as was acknowledged, and whether its history is whole. Acting on a wrong record costs more.
+func (s *sqlite) verify(ctx context.Context) (historyWhole bool, err error) {
 	acked := s.head.read()
 	st, err := os.Stat(s.path)
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return err
+		return false, err
 	case err != nil || st.Size() == 0: // a log alone is one that SQLite has begun
 		if acked > 0 {
-			return &DamagedError{Path: s.path, Acknowledged: acked}
+			return false, &DamagedError{Path: s.path, Acknowledged: acked}
 		}
-		return nil
+		return true, nil
 	}
-	db, err := openDB(readOnlyDSN(s.path, s.o.CacheKiB), 1)
+	db, err := openDB(readOnlyDSN(s.path, s.o.CacheKiB), 2)
 	if err != nil {
-		return err
+		return false, err
 	}
 	bad := &DamagedError{Path: s.path, Acknowledged: acked, Revision: acked}
-	return errors.Join(bad.check(ctx, db), db.Close())
+	historyWhole, err = bad.check(ctx, db)
+	return historyWhole, errors.Join(err, db.Close())
 }
 
-// check completes e, and gives it if there is damage. It gives nil for a file of another program, too: that has no head.
-func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
-	var appID int64
+// check completes e, and gives it if there is damage. It gives nil for a file of another program, which has no head, and of a newer one.
+func (e *DamagedError) check(ctx context.Context, db *sql.DB) (historyWhole bool, err error) {
+	var appID, version int64
 	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&appID); err != nil || appID != applicationID && e.Acknowledged == 0 {
-		return sqliteError(err)
+		return true, sqliteError(err)
 	}
 	if appID != applicationID {
-		return fmt.Errorf("%w: it is not marked as a store", ErrDamaged)
+		return false, fmt.Errorf("%w: it is not marked as a store", ErrDamaged)
 	}
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil || version > schemaVersion {
+		return true, sqliteError(err)
+	}
+	// Both read all of the file, which two processors do in half of the time.
+	structure := make(chan error, 1)
+	go func() { structure <- checkStructure(ctx, db) }()
+	if err = e.checkRecords(ctx, db); err == nil {
+		historyWhole, err = isHistoryWhole(ctx, db)
+	}
+	if bad := <-structure; bad != nil {
+		return false, bad
+	}
+	return historyWhole, err
+}
+
+func checkStructure(ctx context.Context, db *sql.DB) (err error) {
+	defer panics.Error(&err) // in a goroutine of its own it would end the program
 	var verdict string
 	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
 		return sqliteError(err)
@@ -96,6 +115,11 @@ func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
 	if verdict != "ok" {
 		return fmt.Errorf("%w: %s", ErrDamaged, verdict)
 	}
+	return nil
+}
+
+// checkRecords is check for what the records say.
+func (e *DamagedError) checkRecords(ctx context.Context, db *sql.DB) error {
 	// A key that is no text any more stands where no search for text finds it, nor what lies behind it; SQLite takes it
 	// for a key of another type.
 	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value, typeof(key) FROM record")
@@ -136,27 +160,23 @@ func (e *DamagedError) check(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkHistory reads the change table. History that cannot be trusted is forgotten, no more: the records are whole, and
-// watchers list again.
-func checkHistory(ctx context.Context, conn *sql.Conn) error {
-	rows, err := conn.QueryContext(ctx, "SELECT data FROM change")
+// isHistoryWhole reads the change table.
+func isHistoryWhole(ctx context.Context, db *sql.DB) (bool, error) {
+	rows, err := db.QueryContext(ctx, "SELECT data FROM change")
 	if err != nil {
-		return sqliteError(err)
+		return false, sqliteError(err)
 	}
 	defer rows.Close()
 	var data sql.RawBytes
 	for rows.Next() {
 		if err := rows.Scan(&data); err != nil {
-			return sqliteError(err)
+			return false, sqliteError(err)
 		}
 		if _, err := decodeChanges(data); err != nil {
-			rows.Close()
-			_, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE; DELETE FROM change;
-				UPDATE meta SET value = (SELECT value FROM meta WHERE name = 'revision') WHERE name = 'compacted'; COMMIT`)
-			return sqliteError(err)
+			return false, nil
 		}
 	}
-	return sqliteError(rows.Err())
+	return true, sqliteError(rows.Err())
 }
 
 // sumOf covers what a bit flip on the medium could change without SQLite noticing.

@@ -337,3 +337,32 @@ func BenchmarkCommit(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOpen opens a file of 100,000 records, which is checked, and reads all of them, as a role does that starts.
+func BenchmarkOpen(b *testing.B) {
+	const records, ops = 100_000, 1000
+	ctx, url := context.Background(), "sqlite:"+filepath.Join(b.TempDir(), "a.db")
+	s := mustOpen(b, url)
+	for n := 0; n < records; n += ops {
+		var list []store.Op
+		for at := range ops {
+			list = append(list, store.Op{Key: fmt.Sprintf("inst/%06d", n+at), Value: bytes.Repeat([]byte{byte(at)}, 1500)})
+		}
+		if _, err := s.Commit(ctx, list); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		s := mustOpen(b, url)
+		got := 0
+		if err := store.Scan(ctx, s, func(store.Record) error { got++; return nil }); err != nil || got != records {
+			b.Fatalf("%d records, want %d: %v", got, records, err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -31,7 +31,7 @@ var imports = map[string]string{
 	"internal/sorted":  "",
 
 	// state, identity, transport
-	"store":             "internal/files",
+	"store":             "internal/files internal/panics",
 	"store/storetest":   "store",
 	"store/journal":     "wire",
 	"auth":              ". wire link/frame store store/journal internal/files",
