@@ -62,6 +62,7 @@ type Instance struct {
 	Answers bool `json:"answers,omitempty"`
 	counted bool // in its run's result. It stands here so that an instance fits into 1,024 bytes (TestInstanceSize)
 	behind  bool // its record has an earlier generation (follows)
+	apart   bool // it is out of touch, and its record says otherwise (OutOfTouch)
 	// Copies counts the copies that it stands for, if its service is perWorker. Exchange is as in Assignment. Both follow from what sites
 	// report and from the rollout, so they are in no record, which an older program could not open.
 	Copies   *wire.Copies `json:"-"`
@@ -186,7 +187,7 @@ func (l *ledger) list(i *Instance, holder string) {
 
 func (l *ledger) saveInstance(i *Instance, fx *wire.Effects) {
 	l.index(i)
-	i.behind = false
+	i.behind, i.apart = false, false
 	i.shareResources()
 	if i.Spec.KeepsData() {
 		l.noteClaim(i, fx)

@@ -96,6 +96,9 @@ func (l *lifecycle) Observe(now time.Time, holder string, o wire.Observation, fx
 	before.fence = i.fence           // which is in no record
 	switch same := reflect.DeepEqual(i, &before); {
 	case same && !first:
+	case i.apart && i.onlyBack(&before):
+		i.apart = false // as its record says
+		l.showInstance(i, fx)
 	case same || i.onlyFurther(&before):
 		l.showInstance(i, fx) // what is new goes into the store with the next change
 	default:
@@ -113,6 +116,29 @@ func (i *Instance) onlyFurther(before *Instance) bool {
 	is.Phase, is.Ports, is.Address = before.Phase, before.Ports, before.Address
 	is.Runtime, is.Digest, is.Timeline = before.Runtime, before.Digest, before.Timeline
 	return i.State == skerry.WorkerScheduled && before.Phase.LeadsTo(i.Phase) && i.Resize == nil && reflect.DeepEqual(&is, before)
+}
+
+// OutOfTouch notes that an instance's holder is not connected, so that nobody can say how it is. Nothing of that is written, neither now
+// nor when it turns out that it was well: of a tier that starts no holder is connected, and each comes back in a moment.
+func (l *lifecycle) OutOfTouch(now time.Time, i *Instance, why string, fx *wire.Effects) {
+	i.apart = i.apart || !outOfTouch(i)
+	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, false, why)
+	l.showInstance(i, fx)
+	if i.Target != "" {
+		l.Look(i.Service.App) // its update does not wait for it for ever
+	}
+}
+
+// onlyBack reports whether an instance is in touch again, and nothing else is new.
+func (i *Instance) onlyBack(before *Instance) bool {
+	if outOfTouch(i) {
+		return false
+	}
+	is, was := *i, *before
+	for _, x := range []*Instance{&is, &was} {
+		x.Conditions = slices.DeleteFunc(slices.Clone(x.Conditions), func(k skerry.Condition) bool { return k.Type == skerry.Reachable })
+	}
+	return reflect.DeepEqual(&is, &was)
 }
 
 // count takes how many copies of a perWorker service a site has. It reports whether that is another number than before.

@@ -149,7 +149,7 @@ func (c *Core) Start(now time.Time) wire.Effects {
 	c.reviewFailover(now, &fx)
 	c.settle(now, &fx) // with what was in touch when the root ended: sites come back in a moment, and updates go on
 	for _, name := range c.Children.Names() {
-		c.reachable(now, name, false, &fx)
+		c.outOfTouch(now, name, &fx)
 	}
 	return fx
 }
@@ -198,7 +198,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 		c.fed.SetConnected(m.Name, false)
 		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "ClusterDisconnected",
 			Text: "cluster " + m.Name + " is not connected; its instances run on", Cluster: skerry.ClusterName(m.Name)})
-		c.reachable(now, m.Name, false, &fx)
+		c.outOfTouch(now, m.Name, &fx)
 	case ChildFrame:
 		c.frame(now, m, &fx)
 	case RemoveCluster:
@@ -500,18 +500,10 @@ func (c *Core) childEvent(now time.Time, name string, data []byte, fx *wire.Effe
 	}
 }
 
-// reachable marks the instances at a site as in touch or not.
-func (c *Core) reachable(now time.Time, name string, ok bool, fx *wire.Effects) {
-	for _, i := range c.Apps.HeldBy(name) {
-		why := ""
-		if !ok {
-			why = "cluster " + name + " is not connected"
-		}
-		i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, ok, why)
-		fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
-		if i.Target != "" {
-			c.Apps.Look(i.Service.App) // its update does not wait for it for ever
-		}
+// outOfTouch marks the instances at a site that is not connected.
+func (c *Core) outOfTouch(now time.Time, site string, fx *wire.Effects) {
+	for _, i := range c.Apps.HeldBy(site) {
+		c.Apps.OutOfTouch(now, i, "cluster "+site+" is not connected", fx)
 	}
 }
 

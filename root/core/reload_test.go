@@ -192,3 +192,99 @@ func changed(m spec.Application, dice *rand.Rand) spec.Application {
 	}
 	return out
 }
+
+// A start writes no record of what is as it was, neither at once nor when its sites are back.
+func TestAStartWritesNoInstances(t *testing.T) {
+	fed := newFederationOf(t, 3)
+	fed.apply(0)
+	fed.apply(1)
+	for n := range 2 {
+		clear(fed.writes)
+		fed.now = fed.now.Add(time.Hour)
+		fed.started()
+		for _, kind := range []string{"app", "inst", "network", "networks"} {
+			if got := fed.writes[kind]; got != 0 {
+				t.Errorf("start %d writes %d records of the kind %s, want none", n, got, kind)
+			}
+		}
+		for _, i := range fed.root.Apps.InstancesOf(appKey(0)) {
+			if !skerry.HasCondition(i.Conditions, skerry.Reachable) {
+				t.Errorf("start %d: %s is not in touch, and its site is: %+v", n, i.ID, i.Conditions)
+			}
+		}
+	}
+}
+
+// What a record says of an instance's worker is corrected, also if a site was out of touch meanwhile.
+func TestInTouchAgainAfterASite(t *testing.T) {
+	fed := newFederationOf(t, 1)
+	fed.apply(0)
+	id := fed.root.Apps.InstancesOf(appKey(0))[0].ID
+	const name = "site-0000"
+	site := fed.sites[name]
+	tell := func(unreachable bool) {
+		t.Helper()
+		key := wire.AssignmentKey(id)
+		value, _ := site.Observed.Get(key)
+		var o wire.Observation
+		if err := fed.codec.Unmarshal(value, &o); err != nil {
+			t.Fatal(err)
+		}
+		o.Unreachable = unreachable
+		if _, err := site.Observed.Put(key, fed.codec.Marshal(&o)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := func(meanwhile func()) {
+		t.Helper()
+		fed.now = fed.now.Add(time.Minute)
+		site.Down(fed.now)
+		fed.step(ChildDown{Name: name})
+		meanwhile()
+		up := fed.step(ChildUp{Hello: &wire.Hello{Name: name, Sets: site.Hello()}})
+		site.Up(fed.now, up.Result.(*wire.Welcome))
+		fed.flush(name)
+	}
+	recorded := func() bool {
+		t.Helper()
+		var i apps.Instance
+		if err := json.Unmarshal(fed.stored["inst/"+string(id)], &i); err != nil {
+			t.Fatal(err)
+		}
+		return skerry.HasCondition(i.Conditions, skerry.Reachable)
+	}
+	clear(fed.writes)
+	again(func() {})
+	if got := fed.writes["inst"]; got != 0 {
+		t.Errorf("a site that comes back writes %d instances, want none", got)
+	}
+	tell(true)
+	fed.flush(name)
+	if recorded() {
+		t.Error("a worker that is out of touch is in no record")
+	}
+	again(func() { tell(false) })
+	if !recorded() || !skerry.HasCondition(fed.root.Apps.Instance(id).Conditions, skerry.Reachable) {
+		t.Error("a worker that is in touch again, which its site told when it came back, is in no record")
+	}
+	again(func() { tell(true) })
+	if recorded() || skerry.HasCondition(fed.root.Apps.Instance(id).Conditions, skerry.Reachable) {
+		t.Error("a worker that went out of touch while its site was, too, is in no record")
+	}
+}
+
+// BenchmarkStart builds a root of 100 sites and 10,000 instances from its records.
+func BenchmarkStart(b *testing.B) {
+	const sites, applications = 100, 1000
+	fed := newFederationOf(b, sites)
+	for n := range applications {
+		fed.apply(n)
+	}
+	fed.root = nil
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := len(fed.reloaded(fed.stored).Apps.HeldBy("site-0000")); got == 0 {
+			b.Fatal("a site holds nothing, want its instances")
+		}
+	}
+}
