@@ -55,4 +55,12 @@ func TestVolumeDeleted(t *testing.T) {
 			t.Errorf("the events are %+v, expected one of instance %q", fx.Events, want)
 		}
 	}
+	of := spec.VolumeClaim{Service: a.Service, Ordinal: a.Ordinal, Volume: "data"}
+	for _, gone := range []spec.VolumeClaim{of, of.Whole()} {
+		d.c.volumes.claims[gone] = &volumes{VolumeClaim: gone, Gone: true}
+		if fx := d.step(VolumeDeleted{Claim: of, Text: "gone"}); len(fx.Events) != 0 {
+			t.Errorf("the events about a volume that is to go, as %s, are %+v, expected none", gone, fx.Events)
+		}
+		delete(d.c.volumes.claims, gone)
+	}
 }

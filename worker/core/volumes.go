@@ -149,8 +149,13 @@ func (b *volumeBook) removed(now time.Time, m VolumesRemoved, fx *wire.Effects) 
 	}
 }
 
-// deleted tells of a volume that somebody else deletes.
+// deleted tells of a volume that somebody else deletes, unless it is to go.
 func (b *volumeBook) deleted(now time.Time, m VolumeDeleted, fx *wire.Effects) {
+	for _, of := range []spec.VolumeClaim{m.Claim, m.Claim.Whole()} {
+		if v := b.claims[of]; v != nil && v.Gone {
+			return
+		}
+	}
 	b.warn(now, m.Claim, wire.EventWarning, "VolumeDeleted", m.Text, fx)
 }
 

@@ -500,12 +500,8 @@ func (f *Fleet) setClaimLocked(key string, claim *Claim, gone bool) (tell func()
 	if first := was != nil && was.Metadata.DeletionTimestamp.IsZero(); first && !f.dropped[uid] &&
 		(gone || !claim.Metadata.DeletionTimestamp.IsZero()) {
 		for _, w := range f.workers {
-			if claim.Metadata.Name != f.opt.Style.claimName(w.name, of) || w.role.Load() == nil {
-				continue
-			}
-			tell = func() {
-				w.post(core.VolumeDeleted{Claim: of, Text: fmt.Sprintf(
-					"somebody deletes claim %s in Kubernetes: what is in volume %s is lost when its pod has ended", claim.Metadata.Name, of)})
+			if claim.Metadata.Name == f.opt.Style.claimName(w.name, of) && w.role.Load() != nil {
+				tell = func() { claims{w}.tellDeleted(claim.Metadata.Name, of) }
 			}
 		}
 	}
@@ -513,6 +509,35 @@ func (f *Fleet) setClaimLocked(key string, claim *Claim, gone bool) (tell func()
 		delete(f.dropped, uid)
 	}
 	return tell
+}
+
+// tellDeleted has the core tell that somebody else deletes a claim. Of one that it is about to remove it tells nothing.
+func (w claims) tellDeleted(name string, of spec.VolumeClaim) {
+	w.post(core.VolumeDeleted{Claim: of, Text: fmt.Sprintf(
+		"somebody deletes claim %s in Kubernetes: what is in volume %s is lost when its pod has ended", name, of)})
+}
+
+// deletedMeanwhile tells of claims that somebody began to delete before this program was there to see it. Kubernetes keeps those that a pod
+// has.
+func (w claims) deletedMeanwhile(ctx context.Context) {
+	f := w.fleet
+	select {
+	case <-ctx.Done():
+		return
+	case <-f.claims.synced:
+	}
+	f.mu.Lock()
+	begun := map[spec.VolumeClaim]string{}
+	for _, c := range f.kept {
+		of, ok := spec.ParseVolumeKey(c.Metadata.Annotations[volumeNote])
+		if ok && c.Metadata.Name == f.opt.Style.claimName(w.name, of) && !c.Metadata.DeletionTimestamp.IsZero() && !f.dropped[c.Metadata.UID] {
+			begun[of] = c.Metadata.Name
+		}
+	}
+	f.mu.Unlock()
+	for of, name := range begun {
+		w.tellDeleted(name, of)
+	}
 }
 
 func (f *Fleet) resetClaims(all map[string]*Claim) {

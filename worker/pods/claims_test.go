@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -349,19 +350,7 @@ func TestDeletedClaimIsTold(t *testing.T) {
 	live(t, worker, told)
 	f := worker.fleet
 	f.workers["n1"] = worker
-	read := func(volume, uid, deleted string) *Claim {
-		t.Helper()
-		made, err := f.opt.Style.claim(assignment(t, withData), &spec.Volume{Name: volume, Local: &spec.LocalVolume{Size: 1}}, "n1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if made.Metadata.UID = uid; deleted != "" {
-			if err := json.Unmarshal([]byte(`"`+deleted+`"`), &made.Metadata.DeletionTimestamp); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return made
-	}
+	read := func(volume, uid, deleted string) *Claim { return readClaim(t, f, volume, uid, deleted) }
 	const then = "2026-01-01T00:00:00Z"
 	all := map[string]*Claim{"a": read("a", "ua", ""), "b": read("b", "ub", ""), "c": read("c", "uc", ""), "d": read("d", "ud", then),
 		"e": read("e", "ue", ""), "g": read("g", "ug", "")}
@@ -377,6 +366,29 @@ func TestDeletedClaimIsTold(t *testing.T) {
 	f.setClaim("g", bare, false)
 	f.setClaim("g", &Claim{Metadata: Meta{Name: bare.Metadata.Name, UID: "ug"}}, true)
 	f.resetClaims(map[string]*Claim{"e": read("e", "ue2", "")}) // c and e went while nobody looked, and another e was made
+	if got := deletionsTold(t, worker, told); got != "a c e g" {
+		t.Errorf("told of are the deletions of %s, want a, c, e and g", got)
+	}
+}
+
+// readClaim is the claim of a volume on n1 as Kubernetes shows it.
+func readClaim(t *testing.T, f *Fleet, volume, uid, deleted string) *Claim {
+	t.Helper()
+	made, err := f.opt.Style.claim(assignment(t, withData), &spec.Volume{Name: volume, Local: &spec.LocalVolume{Size: 1}}, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Metadata.UID = uid; deleted != "" {
+		if err := json.Unmarshal([]byte(`"`+deleted+`"`), &made.Metadata.DeletionTimestamp); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made
+}
+
+// deletionsTold are the volumes of which the core was told that somebody deletes them.
+func deletionsTold(t *testing.T, worker *Worker, told *heard) string {
+	t.Helper()
 	worker.post(core.Quiet{ID: "last"})
 	told.await(t, "the last message", func(msg any) bool { return msg == core.Quiet{ID: "last"} })
 	var got []string
@@ -385,8 +397,27 @@ func TestDeletedClaimIsTold(t *testing.T) {
 			got = append(got, m.Claim.Volume)
 		}
 	}
-	if slices.Sort(got); strings.Join(got, " ") != "a c e g" {
-		t.Errorf("told of are the deletions of %v, want a, c, e and g", got)
+	slices.Sort(got)
+	return strings.Join(got, " ")
+}
+
+// A claim that somebody began to delete while this program was away is told of, too, once the claims are listed.
+func TestClaimDeletedMeanwhileIsTold(t *testing.T) {
+	worker, told := alone(t, "http://127.0.0.1:1"), &heard{}
+	live(t, worker, told)
+	f := worker.fleet
+	f.workers["n1"] = worker
+	const then = "2026-01-01T00:00:00Z"
+	f.deleting("uc", true)
+	f.resetClaims(map[string]*Claim{"a": readClaim(t, f, "a", "ua", ""), "b": readClaim(t, f, "b", "ub", then),
+		"c": readClaim(t, f, "c", "uc", then)})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	claims{worker}.deletedMeanwhile(gone) // nobody has listed them
+	close(f.claims.synced)
+	claims{worker}.deletedMeanwhile(t.Context())
+	if got := deletionsTold(t, worker, told); got != "b" {
+		t.Errorf("told of are the deletions of %q, want b", got)
 	}
 }
 

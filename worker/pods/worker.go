@@ -159,6 +159,10 @@ func (w *Worker) serve(ctx context.Context, running *loop.Loop) error {
 	w.dropUnknown(work)
 	running.Post(core.IngressOffered{})
 	work.Go(func() {
+		defer panics.Catch(w.log, "claims that are deleted")
+		claims{w}.deletedMeanwhile(work.Ctx)
+	})
+	work.Go(func() {
 		var err error
 		defer func() {
 			if err != nil {
