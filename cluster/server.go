@@ -127,7 +127,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	opt.Incarnation, opt.Term, opt.Seed, opt.Secret, opt.Pace = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), secret, s.opt.Profile.Pace()
 	opt.IngressAuthority, opt.Zone, opt.NameServers, opt.Standalone = authority, s.opt.Names.Zone(), s.opt.Names.Addrs, s.opt.Root == nil
 	c := core.New(opt)
-	writes, err := s.LoadCore(ctx, Records(), c.Load)
+	writes, err := s.LoadCore(ctx, Records(), loop.InTurn(c.Load))
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}

@@ -83,7 +83,7 @@ func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	opt := s.opt.Options
 	opt.Incarnation, opt.Epoch, opt.Seed, opt.SealKey = s.Life().Incarnation, s.Life().Epoch, tier.Seed(), s.opt.Secrets.Derive("assignments")
 	c := core.New(opt)
-	writes, err := s.LoadCore(ctx, core.Records(), c.Load)
+	writes, err := s.LoadCore(ctx, core.Records(), core.Decode(c))
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}

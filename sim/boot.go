@@ -87,7 +87,7 @@ func (w *World) read(n *Node) {
 		}
 		return nil
 	}
-	if err := loop.Load(context.Background(), n, load); err != nil {
+	if err := loop.Load(context.Background(), n, loop.InTurn(load)); err != nil {
 		w.fault("%s: %v", n.Name, err)
 	}
 }

@@ -82,7 +82,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 			c.Look(a.Key())
 		})
 	case prefixInst:
-		err = loadInstance(c.lifecycle, value)
+		err = takeInstance(c.lifecycle, value)()
 	case prefixClaim:
 		err = c.loadClaim(value)
 	case prefixPast:
@@ -100,18 +100,39 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	return true, nil
 }
 
-// loadInstance takes the record of an instance. Those of applications come before.
-func loadInstance(l *lifecycle, value []byte) error {
-	if l.loading == nil {
-		l.loading = newSharing(l.catalog).instance
+// DecodeInstance is Load of an instance, which takes most of the time of a start, in two steps: what it does at once changes nothing, and
+// may be done for several at the same time. Nil: it is a record of something else.
+func (l *lifecycle) DecodeInstance(key string, value []byte) (take func() error) {
+	if !strings.HasPrefix(key, prefixInst) {
+		return nil
 	}
-	i, err := l.loading(value)
-	if err != nil {
-		return err
+	take = takeInstance(l, value)
+	return func() error {
+		if err := take(); err != nil {
+			return fmt.Errorf("record %s: %w", key, err)
+		}
+		return nil
 	}
-	i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
-	l.addInstance(i)
-	return nil
+}
+
+// takeInstance decodes the record of an instance, and gives what takes it. Applications come before.
+func takeInstance(l *lifecycle, value []byte) func() error {
+	stored, err := decodeInstance(value)
+	return func() error {
+		if err != nil {
+			return err
+		}
+		if l.loading == nil {
+			l.loading = newSharing(l.catalog).instance
+		}
+		i, err := l.loading(stored.Instance, stored.Spec, stored.sum)
+		if err != nil {
+			return err
+		}
+		i.RetryAt = time.Time{} // the clock may have been wrong then, or may be now
+		l.addInstance(i)
+		return nil
+	}
 }
 
 // Audit says what of the parts' state does not balance. It costs as much as there is; tests call it after every step.

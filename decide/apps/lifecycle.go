@@ -2,6 +2,8 @@ package apps
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -29,7 +31,8 @@ const (
 type lifecycle struct {
 	*catalog
 	*ledger
-	loading func(record []byte) (*Instance, error) // nil: nothing is being loaded
+	// loading has an instance that was read share its service, which has a digest, and more with others; nil: nothing is being loaded.
+	loading func(i *Instance, service json.RawMessage, digest [sha256.Size]byte) (*Instance, error)
 }
 
 // SetLabels names the labels of a child. What perWorker services have where they may no longer be ends; other instances stay.

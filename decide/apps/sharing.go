@@ -22,19 +22,26 @@ func newSharing(c *catalog) *sharing {
 	return &sharing{c, map[*spec.ServiceSpec][sha256.Size]byte{}, map[[sha256.Size]byte]*spec.ServiceSpec{}, map[string]string{}}
 }
 
-// instance reads the record of an instance.
-func (sh *sharing) instance(value []byte) (*Instance, error) {
-	var stored struct {
-		*Instance
-		Spec json.RawMessage `json:"spec"` // instead of the instance's
-	}
-	stored.Instance = &Instance{}
-	if err := json.Unmarshal(value, &stored); err != nil {
+// storedInstance is the record of an instance, with its specification as it stands there.
+type storedInstance struct {
+	*Instance
+	Spec json.RawMessage `json:"spec"` // instead of the instance's
+	sum  [sha256.Size]byte
+}
+
+func decodeInstance(value []byte) (stored *storedInstance, err error) {
+	stored = &storedInstance{Instance: &Instance{}}
+	if err := json.Unmarshal(value, stored); err != nil {
 		return nil, err
 	}
-	inst := stored.Instance
+	stored.sum = sha256.Sum256(stored.Spec)
+	return stored, nil
+}
+
+// instance has an instance share what others have, too.
+func (sh *sharing) instance(inst *Instance, service json.RawMessage, digest [sha256.Size]byte) (*Instance, error) {
 	var err error
-	if inst.Spec, err = sh.spec(inst, stored.Spec); err != nil {
+	if inst.Spec, err = sh.spec(inst, service, digest); err != nil {
 		return nil, err
 	}
 	if s := inst.Spec; s != nil && inst.Resources != nil && *inst.Resources == s.Resources {
@@ -69,8 +76,7 @@ func (sh *sharing) instance(value []byte) (*Instance, error) {
 }
 
 // spec gives the specification of an instance: its application's, if that is the same, or one that another instance has, too.
-func (sh *sharing) spec(inst *Instance, stored json.RawMessage) (*spec.ServiceSpec, error) {
-	sum := sha256.Sum256(stored)
+func (sh *sharing) spec(inst *Instance, stored json.RawMessage, sum [sha256.Size]byte) (*spec.ServiceSpec, error) {
 	if a := sh.catalog.apps[inst.Service.App]; a != nil {
 		if s := a.Manifest.Spec.Service(inst.Service.Service); s != nil {
 			own, known := sh.manifests[s]

@@ -301,7 +301,7 @@ func (f *Children) Flush(now time.Time, fx *wire.Effects) {
 			delete(f.waits, n)
 		}
 	}
-	clear(f.dirty)
+	f.dirty = map[string]bool{} // one that was emptied is looked through as if it were full
 }
 
 // expect notes that a resend may be due at a time.

@@ -5,11 +5,9 @@ package loop
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/wire"
 )
@@ -305,54 +303,5 @@ func look(view func()) (err error) {
 		}
 	}()
 	view()
-	return nil
-}
-
-// loadAhead is how many lists of loadBatch records are read before those in front of them are loaded.
-const loadAhead, loadBatch = 4, 256
-
-// Load hands every record of a store to load, in key order. It reads on while load decodes, on another processor.
-func Load(ctx context.Context, st store.Lister, load func(key string, value []byte) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	batches, read := make(chan []store.Record, loadAhead), make(chan error, 1)
-	go func() {
-		defer close(batches)
-		var batch []store.Record
-		send := func() error {
-			select {
-			case batches <- batch:
-				batch = nil
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		read <- func() (err error) {
-			defer panics.Error(&err) // in a goroutine of its own it would end the program, and not this role alone
-			err = store.Scan(ctx, st, func(r store.Record) error {
-				if batch = append(batch, r); len(batch) < loadBatch {
-					return nil
-				}
-				return send()
-			})
-			if err == nil {
-				err = send()
-			}
-			return err
-		}()
-	}()
-	for batch := range batches {
-		for _, r := range batch {
-			if err := load(r.Key, r.Value); err != nil {
-				cancel()
-				<-read
-				return err
-			}
-		}
-	}
-	if err := <-read; err != nil {
-		return fmt.Errorf("read the store: %w", err)
-	}
 	return nil
 }

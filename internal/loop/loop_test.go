@@ -153,25 +153,35 @@ func TestLoad(t *testing.T) {
 		got = append(got, store.Record{Key: key, Value: value})
 		return nil
 	}
-	if err := Load(t.Context(), st, take); err != nil || !reflect.DeepEqual(got, st.records) {
+	if err := Load(t.Context(), st, InTurn(take)); err != nil || !reflect.DeepEqual(got, st.records) {
 		t.Errorf("load: got %d records, %v, want all %d in order", len(got), err, len(st.records))
 	}
 	refused := errors.New("refused")
 	taken := 0
-	err := Load(t.Context(), st, func(string, []byte) error {
+	err := Load(t.Context(), st, InTurn(func(string, []byte) error {
 		if taken++; taken == 700 {
 			return refused
 		}
 		return nil
-	})
+	}))
 	if !errors.Is(err, refused) || taken != 700 {
 		t.Errorf("load of which the 700th record is refused: got %v after %d, want that error, and no more records", err, taken)
 	}
-	if err := Load(t.Context(), &listed{panics: true}, take); err == nil || !strings.Contains(err.Error(), "torn page") {
+	if err := Load(t.Context(), &listed{panics: true}, InTurn(take)); err == nil || !strings.Contains(err.Error(), "torn page") {
 		t.Errorf("load of a store that panics: got %v, want that as an error", err)
 	}
+	taken = 0
+	err = Load(t.Context(), st, func(key string, _ []byte) func() error {
+		if key == "k/00700" {
+			panic("a torn record")
+		}
+		return func() error { taken++; return nil }
+	})
+	if err == nil || !strings.Contains(err.Error(), "a torn record") || taken != 700 {
+		t.Errorf("load of which the record after 700 panics: got %v after %d, want that as an error after those", err, taken)
+	}
 	st.err = errors.New("unreadable")
-	if err := Load(t.Context(), st, take); !errors.Is(err, st.err) {
+	if err := Load(t.Context(), st, InTurn(take)); !errors.Is(err, st.err) {
 		t.Errorf("load of a store that cannot be read: got %v, want its error", err)
 	}
 }

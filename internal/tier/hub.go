@@ -143,42 +143,44 @@ func (h *Hub) External() *mqtt.Listener { return h.external.Load() }
 func (h *Hub) Down() *Down { return h.down.Load() }
 
 // LoadCore hands what is stored to a new core and to the journal. It gives the writes with which the life begins.
-func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, load func(key string, value []byte) error) ([]wire.Write,
+func (h *Hub) LoadCore(ctx context.Context, records map[string]func() any, decode loop.Decode) ([]wire.Write,
 	error) {
 	life, err := OpenLife(ctx, h.cfg.Store)
 	if err != nil {
 		return nil, err
 	}
 	h.life.Store(&life)
-	return LoadCore(ctx, h.cfg.Store, Program{Version: h.cfg.Version, Records: records}, h.journal, load)
+	return LoadCore(ctx, h.cfg.Store, Program{Version: h.cfg.Version, Records: records}, h.journal, decode)
 }
 
-// LoadCore reads a store: events go to the journal, which takes them over when all went well, and the rest to load. What
+// LoadCore reads a store: events go to the journal, which takes them over when all went well, and the rest to decode. What
 // belongs to the role as a whole, to the authority and to the people of the API is no core's business. A store of which this program would
 // lose something is refused. It gives the writes with which the life begins.
-func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal,
-	load func(key string, value []byte) error) ([]wire.Write, error) {
+func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal, decode loop.Decode) ([]wire.Write, error) {
 	note, err := CheckWriter(ctx, st, p)
 	if err != nil {
 		return nil, err
 	}
 	fresh := j.Fresh()
-	err = loop.Load(ctx, st, func(key string, value []byte) error {
+	err = loop.Load(ctx, st, func(key string, value []byte) func() error {
 		if strings.HasPrefix(key, wire.PrefixSkipped) {
 			if _, _, known := KindOf(p.Records, key); !known {
-				return nil
+				return skip
 			}
-			return load(key, value)
+			return decode(key, value)
 		}
 		for _, others := range []string{metaRecords, "auth/", "user/"} {
 			if strings.HasPrefix(key, others) {
-				return nil
+				return skip
 			}
 		}
-		if ours, err := fresh.Load(key, value); ours {
-			return err
+		take := decode(key, value)
+		return func() error {
+			if ours, err := fresh.Load(key, value); ours {
+				return err
+			}
+			return take()
 		}
-		return load(key, value)
 	})
 	if err != nil {
 		return nil, err
@@ -189,6 +191,8 @@ func LoadCore(ctx context.Context, st store.Store, p Program, j *journal.Journal
 	}
 	return []wire.Write{*note}, nil
 }
+
+func skip() error { return nil }
 
 // Children says how a core is told of its children.
 type Children struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
@@ -68,7 +69,8 @@ func TestCheckWriter(t *testing.T) {
 				put(KeyWriter, c.by)
 			}
 			loaded := 0
-			writes, err := LoadCore(t.Context(), st, Program{Version: "v2", Records: thing}, journal.New(journal.Limits{}), func(string, []byte) error { loaded++; return nil })
+			writes, err := LoadCore(t.Context(), st, Program{Version: "v2", Records: thing}, journal.New(journal.Limits{}),
+				loop.InTurn(func(string, []byte) error { loaded++; return nil }))
 			var loss *LossError
 			var told *skerry.Error
 			switch {
@@ -104,10 +106,10 @@ func TestSkippedRecords(t *testing.T) {
 	}
 	var loaded []string
 	_, err = LoadCore(t.Context(), st, Program{Version: "v2", Records: map[string]func() any{wire.PrefixSkipped + "ours/": nil}},
-		journal.New(journal.Limits{}), func(key string, _ []byte) error {
+		journal.New(journal.Limits{}), loop.InTurn(func(key string, _ []byte) error {
 			loaded = append(loaded, key)
 			return nil
-		})
+		}))
 	if err != nil || !slices.Equal(loaded, []string{known}) {
 		t.Errorf("the core gets %v, %v; want %s alone, and no error", loaded, err, known)
 	}

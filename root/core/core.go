@@ -85,6 +85,16 @@ func New(opt Options) *Core {
 	return c
 }
 
+// Decode gives Load in two steps, as loop.Decode describes them.
+func Decode(c *Core) func(key string, value []byte) (take func() error) {
+	return func(key string, value []byte) func() error {
+		if take := c.Apps.DecodeInstance(key, value); take != nil {
+			return take
+		}
+		return func() error { return c.Load(key, value) }
+	}
+}
+
 // Load takes one record of the store.
 func (c *Core) Load(key string, value []byte) error {
 	if key == keySeq {

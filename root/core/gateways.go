@@ -254,8 +254,9 @@ func publishGateways(c *Core, now time.Time, fx *wire.Effects) {
 	g := &c.relations.gateways
 	changed := g.dirty
 	g.settle(func(site string, p *wire.Peers) { _ = c.Children.Put(site, wire.PeersKey, c.codec.Marshal(p)) })
-	list := maps.Clone(c.nets.dirty)
+	list := c.nets.dirty
 	if changed {
+		list = maps.Clone(list)
 		for app := range g.given {
 			list[app] = true
 		}

@@ -46,7 +46,7 @@ func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
 		}
 		c.rouse(now, app, fx)
 	}
-	clear(c.nets.dirty)
+	c.nets.dirty = map[skerry.AppKey]bool{} // one that was emptied is copied and looked through as if it were full
 }
 
 // leftSite is a site that held something of an application until a moment ago.

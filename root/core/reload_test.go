@@ -80,8 +80,12 @@ func (fed *federationOf) olderInAPart(stored map[string][]byte, had map[skerry.I
 func (fed *federationOf) reloaded(records map[string][]byte) *Core {
 	fed.t.Helper()
 	next := New(Options{Incarnation: "a", SealKey: []byte("key"), Epoch: 1})
+	var takes []func() error
 	for _, k := range slices.Sorted(maps.Keys(records)) {
-		if err := next.Load(k, records[k]); err != nil {
+		takes = append(takes, Decode(next)(k, records[k])) // nothing of which needs what others are taken for
+	}
+	for _, take := range takes {
+		if err := take(); err != nil {
 			fed.t.Fatal(err)
 		}
 	}

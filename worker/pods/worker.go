@@ -106,7 +106,7 @@ func (w *Worker) nudge() {
 func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	loaded := core.New(core.Options{Name: w.name, AsOne: true, Seed: tier.Seed(), Repaired: w.place.Repaired != ""})
 	writes, err := tier.LoadCore(ctx, w.place.Store, tier.Program{Version: w.fleet.opt.Version, Records: core.Records()}, w.journal,
-		loaded.Load)
+		loop.InTurn(loaded.Load))
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}
