@@ -106,9 +106,9 @@ func (l *lifecycle) DecodeInstance(key string, value []byte) (take func() error)
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
 	}
-	take = takeInstance(l, value)
+	instance := takeInstance(l, value)
 	return func() error {
-		if err := take(); err != nil {
+		if err := instance(); err != nil {
 			return fmt.Errorf("record %s: %w", key, err)
 		}
 		return nil
