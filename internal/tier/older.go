@@ -11,6 +11,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/journal"
 	"skerry.dev/skerry/wire"
@@ -76,44 +77,59 @@ func CheckWriter(ctx context.Context, st store.Store, p Program) (*wire.Write, e
 	if by == p.Version {
 		return nil, nil
 	}
-	list, _, err := st.List(ctx, "")
+	lost := map[string]bool{}
+	kinds := p.kinds()
+	err = loop.Load(ctx, st, func(key string, value []byte) func() error {
+		names := wouldLose(kinds, key, value)
+		return func() error {
+			for _, name := range names {
+				lost[name] = true
+			}
+			return nil
+		}
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read the store: %w", err)
+		return nil, err
 	}
-	if lost := wouldLose(list, p.Records); len(lost) > 0 {
-		e := skerry.Errorf(skerry.CodeUnavailable, "%w", &LossError{By: by, Version: p.Version, Lost: lost})
+	if len(lost) > 0 {
+		e := skerry.Errorf(skerry.CodeUnavailable, "%w", &LossError{By: by, Version: p.Version, Lost: slices.Sorted(maps.Keys(lost))})
 		return nil, e.WithHint("start version %s or a later one again; or move the store away and restore a backup that version %s made", by,
 			p.Version)
 	}
 	return w, nil
 }
 
-// wouldLose names the kinds of records, and of each kind the fields, that a program does not know.
-func wouldLose(list []store.Record, known map[string]func() any) []string {
-	kinds := maps.Clone(known)
+// kinds are those of all records that a program knows.
+func (p *Program) kinds() map[string]func() any {
+	kinds := maps.Clone(p.Records)
+	if kinds == nil {
+		kinds = map[string]func() any{}
+	}
 	maps.Copy(kinds, auth.Records())
 	for k := range journal.Records() {
 		kinds[k] = nil // what has happened is never written again
 	}
-	lost := map[string]bool{}
-	for _, r := range list {
-		kind, make, ok := KindOf(kinds, r.Key)
-		switch {
-		case strings.HasPrefix(r.Key, metaRecords) && !ok:
-		case !ok:
-			first, _, _ := strings.Cut(r.Key, "/")
-			lost["records "+first] = true
-		case make != nil:
-			fields, err := wire.Lost(r.Value, make())
-			if err != nil {
-				continue // whoever reads it says so
-			}
-			for _, f := range fields {
-				lost[strings.TrimSuffix(kind, "/")+": "+f] = true
-			}
+	return kinds
+}
+
+// wouldLose names the kind of a record, or of its kind the fields, that a program does not know which knows these kinds.
+func wouldLose(kinds map[string]func() any, key string, value []byte) (lost []string) {
+	kind, make, ok := KindOf(kinds, key)
+	switch {
+	case strings.HasPrefix(key, metaRecords) && !ok:
+	case !ok:
+		first, _, _ := strings.Cut(key, "/")
+		return []string{"records " + first}
+	case make != nil:
+		fields, err := wire.Lost(value, make())
+		if err != nil {
+			return nil // whoever reads it says so
+		}
+		for _, f := range fields {
+			lost = append(lost, strings.TrimSuffix(kind, "/")+": "+f)
 		}
 	}
-	return slices.Sorted(maps.Keys(lost))
+	return lost
 }
 
 // KindOf gives the kind that a record's key means: the longest of those that it begins with.
