@@ -190,6 +190,7 @@ func TestFailedHookBeforeTheStartIsToldOnce(t *testing.T) {
 	defer all.Wait()
 	defer cancel()
 	all.Go(func() { worker.fleet.pods.run(ctx) })
+	<-worker.fleet.pods.synced // what was listed before is not to hide what comes
 	assigned := assignment(t, `{"name":"web","image":"x","sidecars":[{"name":"log","image":"x","postStart":{"exec":{"command":["/x"]}}}]}`)
 	made, err := worker.fleet.opt.Style.pod(assigned, 1, nodeOf(t, aNode), "n1", nil)
 	if err != nil {
@@ -197,12 +198,17 @@ func TestFailedHookBeforeTheStartIsToldOnce(t *testing.T) {
 	}
 	kubelet, pod := podstest.Kubelet{Server: server.URL}, podstest.Object{}
 	path := podPath("skerry", made.Metadata.Name)
+	changed, end := worker.fleet.subscribe(made.Metadata.Name)
+	defer end()
 	kubelet.Do("POST", collection(path), made, &pod)
 	podstest.Warn(&kubelet, pod, "Pod", "spec.initContainers{log}", "FailedPostStartHook", "no")
 	side := podstest.Object{"name": "log", "restartCount": 1, "state": podstest.Object{"running": podstest.Object{}},
 		"lastState": podstest.Object{"terminated": podstest.Object{"exitCode": 1}}}
 	kubelet.Do("PATCH", path, podstest.Object{"status": podstest.Object{"phase": "Running", "initContainerStatuses": []podstest.Object{side},
 		"containerStatuses": []podstest.Object{{"name": mainContainer, "state": podstest.Object{"running": podstest.Object{}}}}}}, nil)
+	for seen := worker.fleet.ofWorker("n1"); len(seen) == 0 || Look(seen[0], time.Now()).Stage != Running; seen = worker.fleet.ofWorker("n1") {
+		<-changed
+	}
 	all.Go(func() { worker.start(ctx, core.StartContainer{A: *assigned, Name: mainContainer, Attempt: 1}) })
 	fits := func(msg any) bool {
 		return msg == core.HookFailed{ID: assigned.ID, Name: "log", Text: startFailed, Start: true}
