@@ -183,7 +183,7 @@ func (c *claims) Reclaimed() []spec.VolumeClaim {
 		return nil
 	}
 	out := slices.SortedFunc(maps.Keys(c.changed), spec.VolumeClaim.Compare)
-	clear(c.changed)
+	c.changed = map[spec.VolumeClaim]bool{} // as in catalog.due
 	return out
 }
 

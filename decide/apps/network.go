@@ -480,7 +480,7 @@ func (ns *networks) Readdressed() []skerry.AppKey {
 		return nil
 	}
 	out := slices.SortedFunc(maps.Keys(ns.readdressed), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
-	clear(ns.readdressed)
+	ns.readdressed = map[skerry.AppKey]bool{} // as in catalog.due
 	return out
 }
 
