@@ -1,0 +1,187 @@
+package ctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
+	"skerry.dev/skerry/ctl/console"
+	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
+	"skerry.dev/skerry/wire"
+)
+
+// told is what a command writes and ends with.
+type told struct {
+	out, err string
+	failed   error
+}
+
+// tell runs a command against a server that answers as given, by "METHOD /path".
+func tell(t *testing.T, answers map[string]any, args ...string) told {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.Method+" "+r.URL.Path]
+		if do, is := answer.(http.HandlerFunc); is {
+			do(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprintf(w, `{"code":"not-found","detail":"%s %s is not there"}`, r.Method, r.URL.Path)
+			return
+		}
+		json.NewEncoder(w).Encode(answer)
+	}))
+	defer server.Close()
+	t.Setenv("SKERRY_CONFIG", t.TempDir()+"/config")
+	t.Setenv("SKERRY_SERVER", server.URL)
+	t.Setenv("SKERRY_TOKEN", "x")
+	var out, errOut strings.Builder
+	cmd := New(Options{})
+	cmd.SetOut(&out)
+	cmd.SetErr(&errOut)
+	cmd.SetIn(strings.NewReader(""))
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return told{out.String(), errOut.String(), err}
+}
+
+func exitCode(err error) int {
+	var exit *console.Exit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.Code
+	}
+	return 1
+}
+
+type list[T any] struct {
+	Items []T `json:"items"`
+}
+
+// A plan in which an instance has no place fails in every format.
+func TestPlanWithoutPlace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.yaml")
+	if err := os.WriteFile(file, []byte("metadata: {name: shop}\nspec: {services: []}\n"), 0o600); err != nil {
+		t.Fatalf("write the manifest: %v", err)
+	}
+	plan := view.Plan{Tier: "cluster", List: []view.PlannedCopy{{Service: "front"}, {Service: "front", Worker: "w1"}}}
+	for _, format := range []string{"table", "json", "yaml"} {
+		got := tell(t, map[string]any{"POST /v1/plan": plan}, "plan", "-f", file, "-o", format)
+		if exitCode(got.failed) != console.ExitNotPlaced {
+			t.Errorf("-o %s: it ends with %v, want status %d; it wrote %q", format, got.failed, console.ExitNotPlaced, got.out)
+		}
+	}
+}
+
+// A list of which only the newest are shown says so.
+func TestCutListsSaySo(t *testing.T) {
+	events, records := list[wire.Event]{}, list[auth.AuditRecord]{}
+	for n := range 300 {
+		events.Items = append(events.Items, wire.Event{Seq: uint64(n + 1), Reason: "Ready"})
+		records.Items = append(records.Items, auth.AuditRecord{Seq: uint64(300 - n)})
+	}
+	page := func(newest func(most int) any) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			most := 200
+			if text := r.URL.Query().Get("limit"); text != "" {
+				fmt.Sscan(text, &most)
+			}
+			json.NewEncoder(w).Encode(newest(min(most, 300)))
+		}
+	}
+	answers := map[string]any{
+		"GET /v1/events": page(func(most int) any { return list[wire.Event]{events.Items[300-most:]} }),
+		"GET /v1/audit":  page(func(most int) any { return list[auth.AuditRecord]{records.Items[:most]} }),
+	}
+	for _, c := range []struct {
+		args []string
+		want int
+	}{{[]string{"get", "events", "-o", "name"}, 200}, {[]string{"events", "-o", "name"}, 200}, {[]string{"get", "audit", "-o", "name"}, 200}} {
+		got := tell(t, answers, c.args...)
+		lines := strings.Count(got.out, "\n")
+		if got.failed != nil || lines != c.want || !strings.Contains(got.err, "only the newest 200") {
+			t.Errorf("%v: %d lines, %v, and on standard error %q; want %d and that only the newest 200 are shown", c.args, lines, got.failed,
+				got.err, c.want)
+		}
+		if !strings.Contains(got.out, "/300\n") || strings.Contains(got.out, "/100\n") {
+			t.Errorf("%v: those shown are not the newest: %.60q", c.args, got.out)
+		}
+	}
+	events.Items = events.Items[:3]
+	answers["GET /v1/events"] = events
+	if got := tell(t, answers, "get", "events"); got.failed != nil || got.err != "" {
+		t.Errorf("of 3 events it says %q, %v; want nothing", got.err, got.failed)
+	}
+}
+
+// --wait waits for applications alone, and is not dropped for others.
+func TestWaitOfOthers(t *testing.T) {
+	answers := map[string]any{"DELETE /v1/volumes/default/shop/db/0": struct{}{}, "DELETE /v1/snapshots/s1": struct{}{}}
+	got := tell(t, answers, "delete", "volume", "shop/db/0", "--wait")
+	if got.failed == nil || !strings.Contains(got.failed.Error(), "--wait") || got.out != "" {
+		t.Errorf("delete volume --wait: %v with %q, want a refusal", got.failed, got.out)
+	}
+	// The worker deletes it, which may be away.
+	for _, args := range [][]string{{"delete", "volume", "shop/db/0"}, {"delete", "snapshot", "s1"}} {
+		if got := tell(t, answers, args...); got.failed != nil || !strings.Contains(got.out, "is being deleted") {
+			t.Errorf("%v: %v with %q, want \"is being deleted\"", args, got.failed, got.out)
+		}
+	}
+}
+
+// An upgrade that left out a cluster which was named is no success, and neither is one that upgraded none.
+func TestUpgradeThatSkips(t *testing.T) {
+	of := func(name string, stage view.UpgradeStage) view.UpgradeCluster {
+		return view.UpgradeCluster{Cluster: skerry.ClusterName(name), Stage: stage}
+	}
+	for name, c := range map[string]struct {
+		args  []string
+		sites []view.UpgradeCluster
+		fails bool
+	}{
+		"all done":                {[]string{"a", "b"}, []view.UpgradeCluster{of("a", view.StageDone), of("b", view.StageDone)}, false},
+		"one by name is skipped":  {[]string{"a", "b"}, []view.UpgradeCluster{of("a", view.StageDone), of("b", view.StageSkipped)}, true},
+		"one of all is skipped":   {[]string{"--all"}, []view.UpgradeCluster{of("a", view.StageDone), of("b", view.StageSkipped)}, false},
+		"every one of all is not": {[]string{"--all"}, []view.UpgradeCluster{of("a", view.StageSkipped)}, true},
+	} {
+		upgrade := view.Upgrade{State: view.UpgradeDone, Why: "1 cluster upgraded", Sites: c.sites}
+		upgrade.Name = "u"
+		if c.args[0] != "--all" {
+			upgrade.Clusters = c.args
+		}
+		got := tell(t, map[string]any{"POST /v1/upgrades": upgrade}, append([]string{"upgrade", "clusters", "--image", "x"}, c.args...)...)
+		if (got.failed != nil) != c.fails {
+			t.Errorf("%s: it ends with %v, want a failure: %v; it wrote %q", name, got.failed, c.fails, got.out)
+		}
+	}
+}
+
+// What a worker that is out of touch used last is not what it uses.
+func TestTopOfLostWorkers(t *testing.T) {
+	used := spec.Resources{CPU: 1500}
+	workers := list[view.WorkerView]{[]view.WorkerView{
+		{Name: "w1", Connected: true, Used: used}, {Name: "w2", Used: used}, {Name: "w3", Connected: true, Lost: true, Used: used},
+	}}
+	got := tell(t, map[string]any{"GET /v1/workers": workers}, "top", "workers")
+	if got.failed != nil {
+		t.Fatalf("top workers: %v", got.failed)
+	}
+	for _, line := range strings.Split(got.out, "\n") {
+		if name, rest, _ := strings.Cut(line, " "); strings.HasPrefix(name, "w") && strings.Contains(rest, "1.5") != (name == "w1") {
+			t.Errorf("%q; want 1.5 for w1 alone", line)
+		}
+	}
+}
