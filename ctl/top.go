@@ -163,6 +163,11 @@ func topWorkers(cmd *cobra.Command, client *api.Client, format, by string) error
 	}
 	t := table{head: []string{"WORKER", "CPU", "MEMORY", "STORAGE", "RESERVED-CPU", "RESERVED-MEMORY", "INSTANCES"}}
 	for _, w := range list {
+		if w.Lost || !w.Connected { // what it used last
+			t.add("worker/"+string(w.Name), []string{string(w.Name), "-", "-", "-", cores(w.Reserved.CPU), size(w.Reserved.Memory),
+				strconv.Itoa(w.Instances)})
+			continue
+		}
 		var all spec.Resources
 		if w.Facts != nil {
 			all = w.Facts.Capacity
