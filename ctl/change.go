@@ -179,6 +179,9 @@ KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, upgrade
 			if volumes && res.singular() != "app" {
 				return skerry.Errorf(skerry.CodeInvalid, "--volumes goes with applications")
 			}
+			if wait && res.singular() != "app" {
+				return skerry.Errorf(skerry.CodeInvalid, "--wait goes with applications")
+			}
 			if force && res.singular() != "image" {
 				return skerry.Errorf(skerry.CodeInvalid, "--force goes with images")
 			}
@@ -193,10 +196,14 @@ KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, upgrade
 					errs = append(errs, err)
 					continue
 				}
-				word := map[string]string{"app": "is being deleted", "instance": "is being stopped", "orphan": "is being stopped"}[res.singular()]
-				if word == "" {
-					word = "deleted"
-				} else if res.singular() == "orphan" && strings.Contains(name, "/") {
+				word := "deleted"
+				switch kind := res.singular(); kind {
+				case "instance", "orphan":
+					word = "is being stopped"
+					if kind == "orphan" && strings.Contains(name, "/") {
+						word = "is being deleted"
+					}
+				case "app", "volume", "snapshot": // of a worker, which may be away
 					word = "is being deleted"
 				}
 				name = trimKind(name, res.singular())

@@ -180,8 +180,8 @@ func TestTopOfLostWorkers(t *testing.T) {
 		t.Fatalf("top workers: %v", got.failed)
 	}
 	for _, line := range strings.Split(got.out, "\n") {
-		if name, rest, _ := strings.Cut(line, " "); strings.HasPrefix(name, "w") && strings.Contains(rest, "1.5") != (name == "w1") {
-			t.Errorf("%q; want 1.5 for w1 alone", line)
+		if name, rest, _ := strings.Cut(line, " "); strings.HasPrefix(name, "w") && strings.Contains(rest, "1500m") != (name == "w1") {
+			t.Errorf("%q; want 1500m for w1 alone", line)
 		}
 	}
 }
