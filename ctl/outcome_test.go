@@ -185,3 +185,22 @@ func TestTopOfLostWorkers(t *testing.T) {
 		}
 	}
 }
+
+// Who follows a log learns that it has ended, and is not left to think that the instance is silent or all was well.
+func TestFollowedLogEnds(t *testing.T) {
+	answers := map[string]any{
+		"GET /v1/instances/front-a":      wire.Instance{ID: "front-a"},
+		"GET /v1/instances":              list[wire.Instance]{[]wire.Instance{{ID: "front-a"}, {ID: "front-b"}}},
+		"GET /v1/instances/front-a/logs": map[string]string{"line": "hello"},
+		"GET /v1/instances/front-b/logs": map[string]string{"line": "hello"},
+	}
+	for _, args := range [][]string{{"logs", "front-a"}, {"logs", "-f", "front-a"}} {
+		got := tell(t, answers, args...)
+		if got.failed != nil || got.out != "hello\n" {
+			t.Errorf("%v: %q, %v; want hello", args, got.out, got.failed)
+		}
+		if follows := len(args) > 2; strings.Contains(got.err, "front-a") != follows || strings.Contains(got.err, "ended") != follows {
+			t.Errorf("%v: it says %q; want that the log of front-a has ended: %v", args, got.err, follows)
+		}
+	}
+}
