@@ -408,7 +408,7 @@ func (a *app) waitCompleted(cmd *cobra.Command, client *api.Client, key skerry.A
 				}
 				jobs++
 				n := len(s.Runs)
-				if n == 0 || s.Runs[n-1].Result == "" {
+				if n == 0 || s.Pending || s.Runs[n-1].Result == "" {
 					return nil
 				}
 				if r := s.Runs[n-1]; r.Result == "Failed" {

@@ -255,6 +255,9 @@ func describeService(out io.Writer, shown *view.AppView, service *view.ServiceVi
 			}
 			grid.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed), result})
 		}
+		if service.Pending {
+			grid.add("", []string{"  -", "", "", "", "", "waits to begin"})
+		}
 		grid.print(out, false, true)
 	}
 }

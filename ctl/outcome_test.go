@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/ctl/console"
 	"skerry.dev/skerry/spec"
@@ -201,6 +202,36 @@ func TestFollowedLogEnds(t *testing.T) {
 		}
 		if follows := len(args) > 2; strings.Contains(got.err, "front-a") != follows || strings.Contains(got.err, "ended") != follows {
 			t.Errorf("%v: it says %q; want that the log of front-a has ended: %v", args, got.err, follows)
+		}
+	}
+}
+
+// What an earlier run of a job came to is not the result of the one that is waited for.
+func TestWaitsForThePresentRun(t *testing.T) {
+	job := func(pending bool, result string) view.AppView {
+		return view.AppView{Key: skerry.AppKey{Namespace: "default", Name: "report"}, Services: []view.ServiceView{{Name: "sum",
+			Mode: spec.ModeJob, Pending: pending, Runs: []view.RunView{{ID: "1", Result: result}}}}}
+	}
+	for name, c := range map[string]struct {
+		shown []view.AppView
+		fails string
+	}{
+		"done":                         {[]view.AppView{job(false, "Succeeded")}, ""},
+		"done, and to run once more":   {[]view.AppView{job(true, "Succeeded")}, "has not completed"},
+		"failed, and to run once more": {[]view.AppView{job(true, "Failed"), job(false, "Succeeded")}, ""},
+	} {
+		watch := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			for n := range c.shown {
+				json.NewEncoder(w).Encode(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &c.shown[n]})
+			}
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+		got := tell(t, map[string]any{"GET /v1/apps/default/report": c.shown[0], "GET /v1/watch": http.HandlerFunc(watch)},
+			"wait", "report", "--for", "completed", "--timeout", "1s")
+		if (got.failed != nil) != (c.fails != "") || got.failed != nil && !strings.Contains(got.failed.Error(), c.fails) {
+			t.Errorf("%s: it ends with %v and writes %q; want an error with %q", name, got.failed, got.out, c.fails)
 		}
 	}
 }
