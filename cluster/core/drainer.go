@@ -180,26 +180,26 @@ func (dr *drainer) viewDrain(w *worker) *view.DrainView {
 	if drain == nil {
 		return nil
 	}
-	v := &view.DrainView{Since: drain.Since, To: skerry.WorkerName(drain.To), Parallel: drain.Parallel, Left: dr.arriving(w.Name),
+	shown := &view.DrainView{Since: drain.Since, To: skerry.WorkerName(drain.To), Parallel: drain.Parallel, Left: dr.arriving(w.Name),
 		Ending: len(w.leaving)}
 	for _, p := range dr.on(w.Name) {
 		why, tries, stays := drain.Stay(p.A.ID)
 		switch {
 		case p.Removing || p.ended():
 		case p.Next != nil:
-			v.Moving++
-			v.Left++
+			shown.Moving++
+			shown.Left++
 		case stays:
-			v.Stays = append(v.Stays, view.StayView{Instance: p.A.ID, Reason: why, Tries: tries})
+			shown.Stays = append(shown.Stays, view.StayView{Instance: p.A.ID, Reason: why, Tries: tries})
 			if tries {
-				v.Left++
+				shown.Left++
 			}
 		default:
-			v.Left++
+			shown.Left++
 		}
 	}
-	v.Done = drain.Told && v.Left == 0 && v.Ending == 0 // something may have come late
-	return v
+	shown.Done = drain.Told && shown.Left == 0 && shown.Ending == 0 // something may have come late
+	return shown
 }
 
 // audit says which drains their workers do not know of.
