@@ -371,9 +371,9 @@ func (c *Client) sign(ctx context.Context, r *http.Request, refused string) (str
 // readProblem turns an answer into an error.
 func readProblem(res *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	var p Problem
-	if json.Unmarshal(data, &p) == nil && p.Code != "" {
-		return &skerry.Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Problems: p.Problems}
+	var problem Problem
+	if json.Unmarshal(data, &problem) == nil && problem.Code != "" {
+		return &skerry.Error{Code: problem.Code, Message: problem.Detail, Hint: problem.Hint, Problems: problem.Problems}
 	}
 	text := strings.TrimSpace(string(data))
 	if len(text) > 200 {

@@ -188,8 +188,8 @@ KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, upgrade
 			var errs []error
 			for _, name := range args[1:] {
 				key, gone, err := a.remove(cmd.Context(), client, res, name, volumes, force)
-				var e *skerry.Error
-				if missing && errors.As(err, &e) && e.Code == skerry.CodeNotFound {
+				var problem *skerry.Error
+				if missing && errors.As(err, &problem) && problem.Code == skerry.CodeNotFound {
 					continue
 				}
 				if err != nil {
