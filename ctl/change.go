@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -298,6 +300,7 @@ func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.App
 	defer cancel()
 	there, left := false, 0
 	insts := map[skerry.InstanceID]bool{}
+	away := map[skerry.InstanceID]bool{} // nobody knows whether they have ended
 	err := client.Watch(ctx, api.WatchFilter{Namespace: key.Namespace, App: key.Name, Kinds: []string{api.WatchApp, api.WatchInstance}},
 		func(m api.WatchMessage) error {
 			switch {
@@ -309,6 +312,9 @@ func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.App
 				there = true
 			case m.Instance != nil:
 				insts[m.Instance.ID] = true
+				away[m.Instance.ID] = slices.ContainsFunc(m.Instance.Conditions, func(c skerry.Condition) bool {
+					return c.Type == skerry.Reachable && !c.Status
+				})
 			case m.Type == api.WatchDeleted && m.Key != nil:
 				there = false
 			case m.Type == api.WatchDeleted:
@@ -323,6 +329,11 @@ func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.App
 	switch {
 	case errors.Is(err, errDone):
 		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is deleted\n", a.short(key))
+		for _, id := range slices.Sorted(maps.Keys(away)) {
+			if away[id] {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: instance %s was out of touch, and may run until its worker or site is back\n", id)
+			}
+		}
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()

@@ -235,3 +235,31 @@ func TestWaitsForThePresentRun(t *testing.T) {
 		}
 	}
 }
+
+// An application whose instances were out of touch is deleted, but nobody knows that they have ended: that is said.
+func TestDeletedOutOfTouch(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	for _, away := range []bool{false, true} {
+		watch := func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			out := json.NewEncoder(w)
+			inst := wire.Instance{ID: "front-a", Service: skerry.ServiceKey{App: key, Service: "front"}, State: skerry.Running}
+			out.Encode(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &view.AppView{Key: key}})
+			out.Encode(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchInstance, Instance: &inst})
+			if away {
+				inst.Conditions = []skerry.Condition{{Type: skerry.Reachable, Reason: "its site is not in touch"}}
+				out.Encode(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchInstance, Instance: &inst})
+			}
+			out.Encode(api.WatchMessage{Type: api.WatchDeleted, Kind: api.WatchInstance, ID: inst.ID})
+			out.Encode(api.WatchMessage{Type: api.WatchDeleted, Kind: api.WatchApp, Key: &key})
+		}
+		got := tell(t, map[string]any{"DELETE /v1/apps/default/shop": struct{}{}, "GET /v1/watch": http.HandlerFunc(watch)},
+			"delete", "app", "shop", "--wait")
+		if got.failed != nil || !strings.Contains(got.out, "app/shop is deleted") {
+			t.Errorf("out of touch %v: %v with %q, want that it is deleted", away, got.failed, got.out)
+		}
+		if told := strings.Contains(got.err, "front-a"); told != away {
+			t.Errorf("out of touch %v: it says %q; want a word about front-a: %v", away, got.err, away)
+		}
+	}
+}
