@@ -16,6 +16,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // trimKind takes "app/" and its like away from a name.
@@ -111,6 +112,11 @@ func (a *app) restartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if shown, err := c.App(cmd.Context(), k.App); err == nil && !pull {
+				if err := a.restartable(&shown, k.Service); err != nil {
+					return err
+				}
+			}
 			res, err := c.Restart(cmd.Context(), k, pull)
 			if err != nil {
 				return err
@@ -123,6 +129,28 @@ func (a *app) restartCommand() *cobra.Command {
 		})}
 	cmd.Flags().BoolVar(&pull, "pull", false, "look image tags up again first")
 	return cmd
+}
+
+// restartable refuses to restart what has nothing that runs, or ran.
+func (a *app) restartable(shown *view.AppView, service string) error {
+	if !shown.Deployed {
+		return skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and nothing of it runs", a.short(shown.Key)).
+			WithHint("`skerry deploy %s` starts it", a.short(shown.Key))
+	}
+	known := false
+	for _, s := range shown.Services {
+		if service != "" && s.Name != service {
+			continue
+		}
+		if known = true; s.Mode == spec.ModeJob || s.Mode != spec.ModeCron && s.Want+s.Instances > 0 {
+			return nil
+		}
+	}
+	if !known {
+		return nil // the server says what there is
+	}
+	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances, or runs by a schedule",
+		a.targetText(skerry.ServiceKey{App: shown.Key, Service: service}))
 }
 
 func (a *app) deleteCommand() *cobra.Command {

@@ -263,3 +263,36 @@ func TestDeletedOutOfTouch(t *testing.T) {
 		}
 	}
 }
+
+// Where nothing runs, nothing restarts.
+func TestRestartOfNothing(t *testing.T) {
+	key := skerry.AppKey{Namespace: "default", Name: "shop"}
+	front := view.ServiceView{Name: "front", Mode: spec.ModeService, Want: 1, Instances: 1}
+	idle := view.ServiceView{Name: "idle", Mode: spec.ModeService}
+	nightly := view.ServiceView{Name: "nightly", Mode: spec.ModeCron}
+	job := view.ServiceView{Name: "sum", Mode: spec.ModeJob}
+	for name, c := range map[string]struct {
+		shown  view.AppView
+		target string
+		fails  bool
+	}{
+		"runs":                  {view.AppView{Deployed: true, Services: []view.ServiceView{front, idle, nightly}}, "shop", false},
+		"a job":                 {view.AppView{Deployed: true, Services: []view.ServiceView{job}}, "shop/sum", false},
+		"not deployed":          {view.AppView{Services: []view.ServiceView{front}}, "shop", true},
+		"a schedule":            {view.AppView{Deployed: true, Services: []view.ServiceView{front, nightly}}, "shop/nightly", true},
+		"without instances":     {view.AppView{Deployed: true, Services: []view.ServiceView{front, idle}}, "shop/idle", true},
+		"nothing that restarts": {view.AppView{Deployed: true, Services: []view.ServiceView{idle, nightly}}, "shop", true},
+	} {
+		c.shown.Key = key
+		asked := false
+		restart := func(w http.ResponseWriter, _ *http.Request) { asked = true; fmt.Fprint(w, `{}`) }
+		got := tell(t, map[string]any{"GET /v1/apps/default/shop": c.shown,
+			"POST /v1/apps/default/shop/restart":                  http.HandlerFunc(restart),
+			"POST /v1/apps/default/shop/services/sum/restart":     http.HandlerFunc(restart),
+			"POST /v1/apps/default/shop/services/nightly/restart": http.HandlerFunc(restart),
+			"POST /v1/apps/default/shop/services/idle/restart":    http.HandlerFunc(restart)}, "restart", c.target)
+		if (got.failed != nil) != c.fails || asked == c.fails || strings.Contains(got.out, "restarts") == c.fails {
+			t.Errorf("%s: %v with %q, and the server was asked: %v; want a refusal: %v", name, got.failed, got.out, asked, c.fails)
+		}
+	}
+}
