@@ -98,8 +98,11 @@ func listCertificates(ctx context.Context, c *api.Client, q listQuery) ([]item, 
 			return nil, err
 		}
 		for _, v := range list {
-			out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, v.Org, strings.Join(v.Hosts, ","),
-				v.NotAfter.Local().Format(time.DateOnly), age(q.now, v.UpdatedAt)},
+			ends := v.NotAfter.Local().Format(time.DateOnly)
+			if v.NotAfter.Before(q.now) {
+				ends += " (expired)"
+			}
+			out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, v.Org, strings.Join(v.Hosts, ","), ends, age(q.now, v.UpdatedAt)},
 				wide: []string{v.Issuer, v.Print, v.Author}})
 		}
 	}

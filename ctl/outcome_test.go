@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
@@ -293,6 +294,23 @@ func TestRestartOfNothing(t *testing.T) {
 			"POST /v1/apps/default/shop/services/idle/restart":    http.HandlerFunc(restart)}, "restart", c.target)
 		if (got.failed != nil) != c.fails || asked == c.fails || strings.Contains(got.out, "restarts") == c.fails {
 			t.Errorf("%s: %v with %q, and the server was asked: %v; want a refusal: %v", name, got.failed, got.out, asked, c.fails)
+		}
+	}
+}
+
+// A certificate that has expired is not shown as one that is served well.
+func TestExpiredCertificates(t *testing.T) {
+	now := time.Now()
+	certs := list[view.CertificateView]{[]view.CertificateView{
+		{Name: "old", Org: "harbour", NotAfter: now.Add(-time.Hour)}, {Name: "new", Org: "harbour", NotAfter: now.Add(1000 * time.Hour)}}}
+	got := tell(t, map[string]any{"GET /v1/orgs": map[string]any{"items": []map[string]string{{"name": "harbour"}}},
+		"GET /v1/orgs/harbour/certificates": certs}, "get", "certificates")
+	if got.failed != nil {
+		t.Fatalf("get certificates: %v", got.failed)
+	}
+	for _, line := range strings.Split(got.out, "\n") {
+		if name, rest, _ := strings.Cut(line, " "); (name == "old") != strings.Contains(rest, "expired") && (name == "old" || name == "new") {
+			t.Errorf("%q; want that old has expired, and new has not", line)
 		}
 	}
 }
