@@ -518,7 +518,7 @@ func TestAbsentPlatforms(t *testing.T) {
 	s, name := openStore(t, Options{}), f.host+"/multi:1"
 	absent := func(want string) {
 		t.Helper()
-		if got, err := s.Absent(name); err != nil || fmt.Sprint(got) != want {
+		if got, err := Absent(s, name); err != nil || fmt.Sprint(got) != want {
 			t.Errorf("absent are %v, %v; want %s", got, err, want)
 		}
 	}

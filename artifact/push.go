@@ -68,7 +68,7 @@ func (s *Store) Push(ctx context.Context, ref, dest string, to *Source, progress
 }
 
 // whole reports whether all that an image manifest names is here.
-func (s *Store) whole(m *manifest) bool {
+func whole(s *Store, m *manifest) bool {
 	return !slices.ContainsFunc(m.children(), func(c ocispec.Descriptor) bool {
 		_, here := s.hasBlob(c.Digest)
 		return !here
@@ -76,7 +76,7 @@ func (s *Store) whole(m *manifest) bool {
 }
 
 // Absent lists the platforms of an image that are not complete in this store, which Push and Export leave out.
-func (s *Store) Absent(ref string) (list []Platform, err error) {
+func Absent(s *Store, ref string) (list []Platform, err error) {
 	name, err := imageref.Parse(ref)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *Store) Absent(ref string) (list []Platform, err error) {
 	}
 	for _, desc := range top.index.Manifests {
 		part, err := s.readManifest(desc.Digest)
-		if here := err == nil && part.image != nil && s.whole(part); !here && desc.Platform != nil && desc.Platform.OS != "unknown" {
+		if here := err == nil && part.image != nil && whole(s, part); !here && desc.Platform != nil && desc.Platform.OS != "unknown" {
 			list = append(list, fromSpec(desc.Platform))
 		}
 	}
@@ -105,7 +105,7 @@ func (s *Store) exportable(sum digest.Digest) (*manifest, []*manifest, error) {
 		return nil, nil, err
 	}
 	if m.index == nil {
-		if !s.whole(m) {
+		if !whole(s, m) {
 			return nil, nil, fmt.Errorf("%w: some of its layers are not in this store; pull it first", ErrNotFound)
 		}
 		return m, []*manifest{m}, nil
@@ -113,7 +113,7 @@ func (s *Store) exportable(sum digest.Digest) (*manifest, []*manifest, error) {
 	var parts []*manifest
 	var kept []ocispec.Descriptor
 	for _, desc := range m.index.Manifests {
-		if part, err := s.readManifest(desc.Digest); err == nil && part.image != nil && s.whole(part) {
+		if part, err := s.readManifest(desc.Digest); err == nil && part.image != nil && whole(s, part) {
 			parts, kept = append(parts, part), append(kept, desc)
 		}
 	}

@@ -309,7 +309,8 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 		case kind == tar.TypeLink:
 			to, ok := belowName(head.Linkname, name)
 			if !ok || !linkOne(at, filepath.FromSlash(to), filepath.FromSlash(file)) {
-				fmt.Fprintf(told, "warning: %s is left out: it is another name of %s, which is not copied\n", path.Join(as, below), head.Linkname)
+				fmt.Fprintf(told, "warning: %s is left out: it is another name of %s, which is not copied\n", path.Join(as, below),
+					head.Linkname)
 			}
 			continue
 		}

@@ -103,8 +103,8 @@ func TestCopiesOfHardLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	archive := archiveOf(t, "./data/", "./data/d/", "./data/d/a=one", "./data/b=>./data/d/a", "./data/gone=>./data/none", "./data/dir=>./data/d",
-		"./data/else=>./other/a")
+	archive := archiveOf(t, "./data/", "./data/d/", "./data/d/a=one", "./data/b=>./data/d/a", "./data/gone=>./data/none",
+		"./data/dir=>./data/d", "./data/else=>./other/a")
 	var told bytes.Buffer
 	if err := unpack(root, archive, "data", "copy", &told); err != nil {
 		t.Fatalf("unpack: %v", err)

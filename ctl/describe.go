@@ -260,7 +260,8 @@ func describeRuns(out io.Writer, service *view.ServiceView, now time.Time) {
 		if result == "" {
 			result = "running"
 		}
-		grid.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed), result})
+		grid.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed),
+			result})
 	}
 	if service.Pending {
 		grid.add("", []string{"  -", "", "", "", "", "waits to begin"})

@@ -221,7 +221,7 @@ func (a *app) push(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, f
 
 // tellAbsent says which platforms of an image were left out of what was made of it.
 func tellAbsent(cmd *cobra.Command, st *artifact.Store, name string) {
-	absent, err := st.Absent(name)
+	absent, err := artifact.Absent(st, name)
 	if err != nil || len(absent) == 0 { // it was there a moment ago
 		return
 	}

@@ -108,18 +108,13 @@ func TestCutListsSaySo(t *testing.T) {
 		"GET /v1/events": page(func(most int) any { return list[wire.Event]{events.Items[300-most:]} }),
 		"GET /v1/audit":  page(func(most int) any { return list[auth.AuditRecord]{records.Items[:most]} }),
 	}
-	for _, c := range []struct {
-		args []string
-		want int
-	}{{[]string{"get", "events", "-o", "name"}, 200}, {[]string{"events", "-o", "name"}, 200}, {[]string{"get", "audit", "-o", "name"}, 200}} {
-		got := tell(t, answers, c.args...)
-		lines := strings.Count(got.out, "\n")
-		if got.failed != nil || lines != c.want || !strings.Contains(got.err, "only the newest 200") {
-			t.Errorf("%v: %d lines, %v, and on standard error %q; want %d and that only the newest 200 are shown", c.args, lines, got.failed,
-				got.err, c.want)
+	for _, command := range []string{"get events", "events", "get audit"} {
+		got := tell(t, answers, append(strings.Fields(command), "-o", "name")...)
+		if lines := strings.Count(got.out, "\n"); got.failed != nil || lines != 200 || !strings.Contains(got.err, "only the newest 200") {
+			t.Errorf("%s: %d lines, %v, and on standard error %q; want 200 and that only they are shown", command, lines, got.failed, got.err)
 		}
 		if !strings.Contains(got.out, "/300\n") || strings.Contains(got.out, "/100\n") {
-			t.Errorf("%v: those shown are not the newest: %.60q", c.args, got.out)
+			t.Errorf("%s: those shown are not the newest: %.60q", command, got.out)
 		}
 	}
 	events.Items = events.Items[:3]
@@ -309,7 +304,8 @@ func TestExpiredCertificates(t *testing.T) {
 		t.Fatalf("get certificates: %v", got.failed)
 	}
 	for _, line := range strings.Split(got.out, "\n") {
-		if name, rest, _ := strings.Cut(line, " "); (name == "old") != strings.Contains(rest, "expired") && (name == "old" || name == "new") {
+		name, rest, _ := strings.Cut(line, " ")
+		if known := name == "old" || name == "new"; known && strings.Contains(rest, "expired") != (name == "old") {
 			t.Errorf("%q; want that old has expired, and new has not", line)
 		}
 	}

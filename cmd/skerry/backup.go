@@ -364,8 +364,8 @@ A restored store starts a new incarnation: the role first learns what its childr
 				return err
 			}
 			if secrets && key == nil { // of a version that left it out
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the backup has secrets, and not their key: put %s back into %s, or set the secrets anew\n",
-					vault.KeyFile, data)
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the backup has secrets, and not their key: put %s back into %s, "+
+					"or set the secrets anew\n", vault.KeyFile, data)
 			}
 			fmt.Fprint(cmd.OutOrStdout(), `The store is restored and starts a new incarnation.
 

@@ -87,7 +87,8 @@ func TestBackupNeedsTheKey(t *testing.T) {
 			t.Fatalf("%s: prepare: %v", name, err)
 		}
 		err = backup(t.Context(), dir, "", secret{recipients: []string{identity.Recipient().String()}}, io.Discard)
-		if told := fmt.Sprint(err) + skerry.AsError(cmp.Or(err, io.EOF)).Hint; (err != nil) != (c.fails != "") || !strings.Contains(told, c.fails) {
+		told := fmt.Sprint(err) + skerry.AsError(cmp.Or(err, io.EOF)).Hint
+		if (err != nil) != (c.fails != "") || !strings.Contains(told, c.fails) {
 			t.Errorf("%s: the backup ends with %v, want an error with %q", name, err, c.fails)
 		}
 		// The same of a role that runs.

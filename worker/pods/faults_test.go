@@ -578,7 +578,8 @@ func TestRefusedWatchIsNoLoop(t *testing.T) {
 
 // A log that Kubernetes does not give to its end does not look like one that it did.
 func TestCutLogIsNoWholeOne(t *testing.T) {
-	for name, end := range map[string]error{"its end": io.EOF, "a node is away": io.ErrUnexpectedEOF, "the program ends": context.Canceled} {
+	ends := map[string]error{"its end": io.EOF, "a node is away": io.ErrUnexpectedEOF, "the program ends": context.Canceled}
+	for name, end := range ends {
 		url := answering(t, func(to http.ResponseWriter, _ *http.Request) {
 			sendLines(to, io.MultiReader(strings.NewReader("2026-11-29T10:00:00Z hello\n"), iotest.ErrReader(end)))
 		})
