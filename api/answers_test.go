@@ -1,41 +1,52 @@
 package api_test
 
 import (
-	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
 )
 
-// TestWrongTypesInPlainWords: whoever sends a value of a wrong type reads what was expected, and nothing of the language that this is
-// written in.
-func TestWrongTypesInPlainWords(t *testing.T) {
-	s := newRoot(t)
-	admin := s.admin()
-	_, err := admin.CreateOrg(t.Context(), orgNamed("acme"))
-	must(t, err)
-	token, err := admin.CreateAccessToken(t.Context(), api.AccessTokenRequest{Name: "test"})
-	must(t, err)
-	for body, want := range map[string]string{
-		`{"instances": 35.0}`: "a whole number is needed, such as 35, not 35.0",
-		`{"instances": 1e99}`: "a whole number is needed, such as 35, not 1e99",
-	} {
-		res, data := s.raw("PUT", "/v1/orgs/acme/quota", token.Text, "application/json", strings.NewReader(body))
-		var p api.Problem
-		if err := json.Unmarshal(data, &p); err != nil {
-			t.Fatal(err)
-		}
-		if res.StatusCode/100 != 4 || !strings.Contains(string(data), want) || strings.Contains(string(data), "Go ") {
-			t.Errorf("%s is answered with %s %s, want %q", body, res.Status, data, want)
-		}
+// What did not come from a Skerry server is no success: not a redirect, such as that of a proxy which wants a login first, and no page.
+func TestAnswersOfOthers(t *testing.T) {
+	calls := map[string]func(c *api.Client) error{
+		"cordon": func(c *api.Client) error { return c.CordonWorker(t.Context(), "w1", "") },
+		"delete": func(c *api.Client) error { return c.DeleteUser(t.Context(), "ada") },
+		"get":    func(c *api.Client) error { _, err := c.Users(t.Context()); return err },
+		"logs": func(c *api.Client) error {
+			return c.Logs(t.Context(), "a", api.LogOptions{}, func(api.LogLine) error { return nil })
+		},
+		"log out": func(c *api.Client) error { return c.Logout(t.Context()) },
+		"metrics": func(c *api.Client) error { _, err := c.Metrics(t.Context()); return err },
+		"a snapshot": func(c *api.Client) error {
+			_, err := c.ImportSnapshot(t.Context(), spec.VolumeClaim{}, "", strings.NewReader("x"), 1)
+			return err
+		},
+		"its content": func(c *api.Client) error { _, _, err := c.OpenSnapshot(t.Context(), "s1"); return err },
 	}
-	// The registry answers what it has not with the methods that it has.
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		res, data := s.raw(method, "/v2/", token.Text, "", nil)
-		if res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("%s /v2/ is answered with %s %s", method, res.Status, data)
+	for name, answer := range map[string]http.HandlerFunc{
+		"a redirect":          func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) },
+		"one without a place": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) },
+		"a page": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			io.WriteString(w, "<html>Log in</html>")
+		},
+	} {
+		server := httptest.NewServer(answer)
+		client, err := api.NewClient(api.ClientOptions{Server: server.URL, Bearer: "x"})
+		if err != nil {
+			t.Fatalf("make a client: %v", err)
 		}
+		for call, do := range calls {
+			if err := do(client); err == nil {
+				t.Errorf("%s: %s succeeds, want an error", name, call)
+			}
+		}
+		client.Close()
+		server.Close()
 	}
 }

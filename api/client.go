@@ -277,7 +277,12 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, in
 	return nil
 }
 
-// request sends a request and gives the answer, which the caller closes. An answer of 400 and above is an error.
+// foreign reports whether an answer is none of a Skerry server that did what it was asked: a redirect or a page is some proxy's.
+func foreign(res *http.Response) bool {
+	return res.StatusCode >= 300 || strings.HasPrefix(res.Header.Get("Content-Type"), "text/html")
+}
+
+// request sends a request and gives the answer, which the caller closes. One that does not tell of success is an error.
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, in any, login bool) (*http.Response, error) {
 	var body []byte
 	contentType := ""
@@ -321,7 +326,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 			}
 			return nil, c.unreachable(err)
 		}
-		if res.StatusCode < 400 {
+		if !foreign(res) {
 			return res, nil
 		}
 		err = readProblem(res)
@@ -366,9 +371,9 @@ func (c *Client) sign(ctx context.Context, r *http.Request, refused string) (str
 // readProblem turns an answer into an error.
 func readProblem(res *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	var p Problem
-	if json.Unmarshal(data, &p) == nil && p.Code != "" {
-		return &skerry.Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Problems: p.Problems}
+	var problem Problem
+	if json.Unmarshal(data, &problem) == nil && problem.Code != "" {
+		return &skerry.Error{Code: problem.Code, Message: problem.Detail, Hint: problem.Hint, Problems: problem.Problems}
 	}
 	text := strings.TrimSpace(string(data))
 	if len(text) > 200 {
@@ -384,6 +389,9 @@ func readProblem(res *http.Response) error {
 		code = skerry.CodeNotFound
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		code = skerry.CodeUnavailable
+	}
+	if to := res.Header.Get("Location"); to != "" {
+		text = "it sends to " + to
 	}
 	return skerry.Errorf(code, "the server answered %s: %s", res.Status, text).WithHint("is it a Skerry server, or a proxy in front of one?")
 }

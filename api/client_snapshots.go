@@ -83,7 +83,7 @@ func (c *Client) ImportSnapshot(ctx context.Context, volume spec.VolumeClaim, wo
 		}
 		return snap, c.unreachable(err)
 	}
-	if res.StatusCode >= 400 {
+	if foreign(res) {
 		defer res.Body.Close()
 		return snap, readProblem(res)
 	}

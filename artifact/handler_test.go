@@ -510,3 +510,28 @@ func TestPrune(t *testing.T) {
 		t.Errorf("kept, removed: %v", err)
 	}
 }
+
+// What of an image for several platforms is not here is left out of what is pushed and exported, and can be told.
+func TestAbsentPlatforms(t *testing.T) {
+	f := startForeign(t)
+	f.pushIndex(t, "multi:1", amd64, arm64)
+	s, name := openStore(t, Options{}), f.host+"/multi:1"
+	absent := func(want string) {
+		t.Helper()
+		if got, err := Absent(s, name); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("absent are %v, %v; want %s", got, err, want)
+		}
+	}
+	for _, c := range []struct {
+		pulled Platform
+		absent string
+	}{{amd64, "[linux/arm64]"}, {arm64, "[]"}} {
+		if _, err := s.Pull(t.Context(), name, c.pulled, nil, &Source{}); err != nil {
+			t.Fatalf("pull for %s: %v", c.pulled, err)
+		}
+		absent(c.absent)
+	}
+	addImage(t, s, "shop/web:1", amd64, gz, layerTar(t, entry{kind: tar.TypeReg, name: "f", body: "x"}))
+	name = "shop/web:1"
+	absent("[]")
+}

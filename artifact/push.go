@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -66,22 +67,45 @@ func (s *Store) Push(ctx context.Context, ref, dest string, to *Source, progress
 	return manifest.desc.Digest, nil
 }
 
+// whole reports whether all that an image manifest names is here.
+func whole(s *Store, m *manifest) bool {
+	return !slices.ContainsFunc(m.children(), func(c ocispec.Descriptor) bool {
+		_, here := s.hasBlob(c.Digest)
+		return !here
+	})
+}
+
+// Absent lists the platforms of an image that are not complete in this store, which Push and Export leave out.
+func Absent(s *Store, ref string) (list []Platform, err error) {
+	name, err := imageref.Parse(ref)
+	if err != nil {
+		return nil, err
+	}
+	sum, ok := s.Lookup(name)
+	if !ok {
+		return nil, &NotFoundError{Ref: name.Familiar(), Where: []string{"this store"}}
+	}
+	top, err := s.readManifest(sum)
+	if err != nil || top.index == nil {
+		return nil, err
+	}
+	for _, desc := range top.index.Manifests {
+		part, err := s.readManifest(desc.Digest)
+		if here := err == nil && part.image != nil && whole(s, part); !here && desc.Platform != nil && desc.Platform.OS != "unknown" {
+			list = append(list, fromSpec(desc.Platform))
+		}
+	}
+	return list, nil
+}
+
 // exportable gives the manifest to hand on, and the image manifests in it that are complete here.
 func (s *Store) exportable(sum digest.Digest) (*manifest, []*manifest, error) {
 	m, err := s.readManifest(sum)
 	if err != nil {
 		return nil, nil, err
 	}
-	whole := func(m *manifest) bool {
-		for _, c := range m.children() {
-			if _, here := s.hasBlob(c.Digest); !here {
-				return false
-			}
-		}
-		return true
-	}
 	if m.index == nil {
-		if !whole(m) {
+		if !whole(s, m) {
 			return nil, nil, fmt.Errorf("%w: some of its layers are not in this store; pull it first", ErrNotFound)
 		}
 		return m, []*manifest{m}, nil
@@ -89,7 +113,7 @@ func (s *Store) exportable(sum digest.Digest) (*manifest, []*manifest, error) {
 	var parts []*manifest
 	var kept []ocispec.Descriptor
 	for _, desc := range m.index.Manifests {
-		if part, err := s.readManifest(desc.Digest); err == nil && part.image != nil && whole(part) {
+		if part, err := s.readManifest(desc.Digest); err == nil && part.image != nil && whole(s, part) {
 			parts, kept = append(parts, part), append(kept, desc)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -215,12 +216,14 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 // WriteMetrics writes the cluster's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), External: s.External(), Up: s.up.Load(), Ready: s.Ready(), Images: s.opt.Images}
-	m.Apps, _, _ = s.AppPage(ctx, apps.AppPage{})
-	m.Instances, _ = s.Instances(ctx)
-	orphans, _ := s.Orphans(ctx)
-	m.Orphans = view.OrphansRunning(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Ignored(), nil })
+	var failed [5]error
+	m.Apps, _, failed[0] = s.AppPage(ctx, apps.AppPage{})
+	m.Instances, failed[1] = s.Instances(ctx)
+	orphans, err := s.Orphans(ctx)
+	m.Orphans, failed[2] = view.OrphansRunning(orphans), err
+	m.Refused, failed[3] = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Refused(), nil })
+	m.Ignored, failed[4] = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Ignored(), nil })
+	m.Unknown = errors.Join(failed[:]...)
 	if c, err := tier.View(ctx, s.Role, func(c *core.Core) (certs.Metrics, error) { return c.CertificateMetrics(), nil }); err == nil {
 		m.Certificates = &tier.CertificateMetrics{Hosts: c.Hosts, Valid: c.Valid, Unserved: c.Unserved, Failing: c.Failing,
 			Issued: c.Issued, Failed: c.Failed, Ends: c.Ends}

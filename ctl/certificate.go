@@ -86,6 +86,15 @@ stored where the application is applied, and sent to the workers that serve the 
 	return cmd
 }
 
+// lastDay tells until when a certificate is good, or was.
+func lastDay(now, ends time.Time) string {
+	day := ends.Local().Format(time.DateOnly)
+	if ends.Before(now) {
+		day += " (expired)"
+	}
+	return day
+}
+
 func listCertificates(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
 	orgs, err := c.Orgs(ctx)
 	if err != nil {
@@ -99,7 +108,7 @@ func listCertificates(ctx context.Context, c *api.Client, q listQuery) ([]item, 
 		}
 		for _, v := range list {
 			out = append(out, item{name: v.Name, value: v, cells: []string{v.Name, v.Org, strings.Join(v.Hosts, ","),
-				v.NotAfter.Local().Format(time.DateOnly), age(q.now, v.UpdatedAt)},
+				lastDay(q.now, v.NotAfter), age(q.now, v.UpdatedAt)},
 				wide: []string{v.Issuer, v.Print, v.Author}})
 		}
 	}

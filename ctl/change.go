@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 )
 
 // trimKind takes "app/" and its like away from a name.
@@ -109,6 +112,11 @@ func (a *app) restartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if shown, err := c.App(cmd.Context(), k.App); err == nil && !pull {
+				if err := a.restartable(&shown, k.Service); err != nil {
+					return err
+				}
+			}
 			res, err := c.Restart(cmd.Context(), k, pull)
 			if err != nil {
 				return err
@@ -121,6 +129,28 @@ func (a *app) restartCommand() *cobra.Command {
 		})}
 	cmd.Flags().BoolVar(&pull, "pull", false, "look image tags up again first")
 	return cmd
+}
+
+// restartable refuses to restart what has nothing that runs, or ran.
+func (a *app) restartable(shown *view.AppView, service string) error {
+	if !shown.Deployed {
+		return skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and nothing of it runs", a.short(shown.Key)).
+			WithHint("`skerry deploy %s` starts it", a.short(shown.Key))
+	}
+	known := false
+	for _, s := range shown.Services {
+		if service != "" && s.Name != service {
+			continue
+		}
+		if known = true; s.Mode == spec.ModeJob || s.Mode != spec.ModeCron && s.Want+s.Instances > 0 {
+			return nil
+		}
+	}
+	if !known {
+		return nil // the server says what there is
+	}
+	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances, or runs by a schedule",
+		a.targetText(skerry.ServiceKey{App: shown.Key, Service: service}))
 }
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -179,24 +209,31 @@ KIND is app, instance, orphan, volume, snapshot, image, cluster, worker, upgrade
 			if volumes && res.singular() != "app" {
 				return skerry.Errorf(skerry.CodeInvalid, "--volumes goes with applications")
 			}
+			if wait && res.singular() != "app" {
+				return skerry.Errorf(skerry.CodeInvalid, "--wait goes with applications")
+			}
 			if force && res.singular() != "image" {
 				return skerry.Errorf(skerry.CodeInvalid, "--force goes with images")
 			}
 			var errs []error
 			for _, name := range args[1:] {
 				key, gone, err := a.remove(cmd.Context(), client, res, name, volumes, force)
-				var e *skerry.Error
-				if missing && errors.As(err, &e) && e.Code == skerry.CodeNotFound {
+				var problem *skerry.Error
+				if missing && errors.As(err, &problem) && problem.Code == skerry.CodeNotFound {
 					continue
 				}
 				if err != nil {
 					errs = append(errs, err)
 					continue
 				}
-				word := map[string]string{"app": "is being deleted", "instance": "is being stopped", "orphan": "is being stopped"}[res.singular()]
-				if word == "" {
-					word = "deleted"
-				} else if res.singular() == "orphan" && strings.Contains(name, "/") {
+				word := "deleted"
+				switch kind := res.singular(); kind {
+				case "instance", "orphan":
+					word = "is being stopped"
+					if kind == "orphan" && strings.Contains(name, "/") {
+						word = "is being deleted"
+					}
+				case "app", "volume", "snapshot": // of a worker, which may be away
 					word = "is being deleted"
 				}
 				name = trimKind(name, res.singular())
@@ -291,6 +328,7 @@ func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.App
 	defer cancel()
 	there, left := false, 0
 	insts := map[skerry.InstanceID]bool{}
+	away := map[skerry.InstanceID]bool{} // nobody knows whether they have ended
 	err := client.Watch(ctx, api.WatchFilter{Namespace: key.Namespace, App: key.Name, Kinds: []string{api.WatchApp, api.WatchInstance}},
 		func(m api.WatchMessage) error {
 			switch {
@@ -302,6 +340,9 @@ func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.App
 				there = true
 			case m.Instance != nil:
 				insts[m.Instance.ID] = true
+				away[m.Instance.ID] = slices.ContainsFunc(m.Instance.Conditions, func(c skerry.Condition) bool {
+					return c.Type == skerry.Reachable && !c.Status
+				})
 			case m.Type == api.WatchDeleted && m.Key != nil:
 				there = false
 			case m.Type == api.WatchDeleted:
@@ -316,6 +357,11 @@ func (a *app) waitDeleted(cmd *cobra.Command, client *api.Client, key skerry.App
 	switch {
 	case errors.Is(err, errDone):
 		fmt.Fprintf(cmd.OutOrStdout(), "app/%s is deleted\n", a.short(key))
+		for _, id := range slices.Sorted(maps.Keys(away)) {
+			if away[id] {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: instance %s was out of touch, and may run until its worker or site is back\n", id)
+			}
+		}
 		return nil
 	case interrupted(cmd.Context()):
 		return cmd.Context().Err()
@@ -401,7 +447,7 @@ func (a *app) waitCompleted(cmd *cobra.Command, client *api.Client, key skerry.A
 				}
 				jobs++
 				n := len(s.Runs)
-				if n == 0 || s.Runs[n-1].Result == "" {
+				if n == 0 || s.Pending || s.Runs[n-1].Result == "" {
 					return nil
 				}
 				if r := s.Runs[n-1]; r.Result == "Failed" {

@@ -25,8 +25,8 @@ func (a *app) cpCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cp SOURCE DESTINATION", Short: "Copy files to or from an instance", Args: cobra.ExactArgs(2),
 		Long: `Copy a file or a directory to or from an instance. One of both is INSTANCE:PATH or APP/SERVICE:PATH, which means a ready
 instance. A DESTINATION that is a directory, or one that ends in a slash, gets the copy below its name. The instance needs a tar in
-its image. Copied files belong to who copies. Of links, only those that stay within what is copied are taken over; they and other special
-files that are left out are named.`,
+its image. Copied files belong to who copies. Of links, only those that stay within what is copied are taken over; other links and
+special files are left out, and named. Where SOURCE itself is one, that is an error.`,
 		Example: "  skerry cp shop/front:/var/log/app.log .\n  skerry cp -c proxy certs/ shop/front:/etc/proxy/",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			fromName, fromPath, fromThere := remotePath(args[0])
@@ -170,6 +170,9 @@ func pack(into io.Writer, from, name string, told io.Writer) error {
 		if err != nil {
 			return err
 		}
+		if file == from && !info.IsDir() && !info.Mode().IsRegular() {
+			return skerry.Errorf(skerry.CodeUnsupported, "%s is no file and no directory", from)
+		}
 		return packOne(out, file, path.Join(name, filepath.ToSlash(rel)), info, told)
 	})
 	if err != nil {
@@ -285,19 +288,31 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 		if err != nil {
 			return err
 		}
-		below, ok := strings.CutPrefix(path.Clean(head.Name)+"/", name+"/")
-		if !ok || strings.HasPrefix(below, "../") {
+		below, ok := belowName(head.Name, name)
+		if !ok {
 			return skerry.Errorf(skerry.CodeInvalid, "the instance sent %q, which nobody asked for", head.Name)
 		}
 		found = true
 		at, file := root, as
-		if below = strings.TrimSuffix(below, "/"); below != "" {
+		if below != "" {
 			if inside == nil {
 				if inside, err = root.OpenRoot(as); err != nil {
 					return err
 				}
 			}
 			at, file = inside, below
+		}
+		switch kind := head.Typeflag; {
+		case below == "" && kind != tar.TypeReg && kind != tar.TypeDir:
+			return skerry.Errorf(skerry.CodeUnsupported, "%s is no file and no directory in the instance", name).
+				WithHint("of a link, name what it leads to")
+		case kind == tar.TypeLink:
+			to, ok := belowName(head.Linkname, name)
+			if !ok || !linkOne(at, filepath.FromSlash(to), filepath.FromSlash(file)) {
+				fmt.Fprintf(told, "warning: %s is left out: it is another name of %s, which is not copied\n", path.Join(as, below),
+					head.Linkname)
+			}
+			continue
 		}
 		if err := unpackOne(at, archive, head, file, path.Join(as, below), told); err != nil {
 			return err
@@ -308,6 +323,44 @@ func unpack(root *os.Root, sent io.Reader, name, as string, told io.Writer) erro
 	}
 	_, err := io.Copy(io.Discard, sent) // what pads the archive
 	return err
+}
+
+// belowName gives the rest of a path in an archive that is the name or below it.
+func belowName(file, name string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path.Clean(file)+"/", name+"/")
+	return strings.TrimSuffix(rest, "/"), ok && !strings.HasPrefix(rest, "../")
+}
+
+// linkOne gives a file another name. It must be a file: a link would lead elsewhere from there.
+func linkOne(root *os.Root, file, name string) bool {
+	info, err := root.Lstat(file)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	if there, err := root.Lstat(name); err == nil {
+		if os.SameFile(there, info) {
+			return true
+		}
+		if !there.Mode().IsRegular() || root.Remove(name) != nil {
+			return false
+		}
+	}
+	return root.Link(file, name) == nil || copyOne(root, file, name) == nil
+}
+
+// copyOne is for file systems where a file has one name.
+func copyOne(root *os.Root, file, name string) error {
+	from, err := root.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := root.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
 }
 
 // unpackOne writes an entry to a file below a directory; name is that of the file in messages.

@@ -17,7 +17,7 @@ import (
 	"skerry.dev/skerry/internal/execstream"
 )
 
-// archiveOf makes an archive of entries NAME, NAME->LINK, NAME/ or NAME=CONTENT.
+// archiveOf makes an archive of entries NAME, NAME->LINK, NAME=>HARDLINK, NAME| (a pipe), NAME/ or NAME=CONTENT.
 func archiveOf(t testing.TB, entries ...string) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer
@@ -27,6 +27,10 @@ func archiveOf(t testing.TB, entries ...string) *bytes.Buffer {
 		content := ""
 		if name, link, ok := strings.Cut(e, "->"); ok {
 			head.Name, head.Linkname, head.Typeflag = name, link, tar.TypeSymlink
+		} else if name, ok := strings.CutSuffix(e, "|"); ok {
+			head.Name, head.Typeflag = name, tar.TypeFifo
+		} else if name, link, ok := strings.Cut(e, "=>"); ok {
+			head.Name, head.Linkname, head.Typeflag = name, link, tar.TypeLink
 		} else if name, text, ok := strings.Cut(e, "="); ok {
 			head.Name, head.Typeflag, head.Mode, head.Size = name, tar.TypeReg, 0o6755, int64(len(text))
 			content = text
@@ -91,6 +95,49 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// A file with several names is copied with all of them, which tar has as hard links.
+func TestCopiesOfHardLinks(t *testing.T) {
+	parent := t.TempDir()
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	archive := archiveOf(t, "./data/", "./data/d/", "./data/d/a=one", "./data/b=>./data/d/a", "./data/gone=>./data/none",
+		"./data/dir=>./data/d", "./data/else=>./other/a")
+	var told bytes.Buffer
+	if err := unpack(root, archive, "data", "copy", &told); err != nil {
+		t.Fatalf("unpack: %v", err)
+	}
+	for _, name := range []string{"copy/d/a", "copy/b"} {
+		if text, err := os.ReadFile(filepath.Join(parent, name)); string(text) != "one" {
+			t.Errorf("%s: got %q, %v; want one", name, text, err)
+		}
+	}
+	for _, name := range []string{"copy/gone", "copy/dir", "copy/else"} {
+		if !strings.Contains(told.String(), name+" is left out") {
+			t.Errorf("that %s is left out is not told: %s", name, told.String())
+		}
+	}
+}
+
+// Where what was asked for itself is left out, nothing is copied, which is no success.
+func TestNothingIsCopied(t *testing.T) {
+	for _, entry := range []string{"data->/etc/localtime", "data->other", "data=>data", "data|"} {
+		root, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unpack(root, archiveOf(t, entry), "data", "copy", io.Discard); err == nil {
+			t.Errorf("%q: it succeeds, want an error", entry)
+		}
+		root.Close()
+	}
+	if err := pack(io.Discard, os.DevNull, "data", io.Discard); err == nil {
+		t.Errorf("a device is packed, want an error")
+	}
+}
+
 // TestHostileArchives: an instance cannot write beside what was asked for, whatever it sends.
 func TestHostileArchives(t *testing.T) {
 	for _, entries := range [][]string{
@@ -98,6 +145,8 @@ func TestHostileArchives(t *testing.T) {
 		{"data/", "data/l->../..", "data/l/evil=x"}, {"data->..", "data/evil=x"},
 		{"data/", "data/a/", "data/a/b/", "data/a/b/up->../..", "data/a/b/out->up/..", "data/a/b/out/evil=x"},
 		{"data/", "data/a/", "data/a/b/", "data/a/b/up->../..", "data/a/b/up/out->../..", "data/out/evil=x"}, {"data->/", "data/evil=x"}, {}, {"data2/evil=x"},
+		{"data/", "data/a/", "data/a/b/", "data/a/b/up->../..", "data/out=>data/a/b/up", "data/out/evil=x"},
+		{"data/", "data/l=>../secret", "data/l=evil"}, {"data/", "data/../../evil=>data/a"}, {"data=>../secret"},
 	} {
 		parent := filepath.Join(t.TempDir(), "parent")
 		if err := os.Mkdir(parent, 0o755); err != nil {
@@ -153,6 +202,7 @@ func onlyCopy(t *testing.T, parent string) {
 func FuzzUnpack(f *testing.F) {
 	f.Add(archiveOf(f, "data/", "data/a=x", "data/l->a").Bytes())
 	f.Add(archiveOf(f, "data/", "data/l->../..", "data/l/evil=x").Bytes())
+	f.Add(archiveOf(f, "data/", "data/a=x", "data/l=>data/a", "data/l=y").Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		parent := filepath.Join(t.TempDir(), "parent")
 		if err := os.Mkdir(parent, 0o755); err != nil {

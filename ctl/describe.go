@@ -242,21 +242,31 @@ func describeService(out io.Writer, shown *view.AppView, service *view.ServiceVi
 	if len(grid.rows) > 0 {
 		grid.print(out, false, true)
 	}
-	if len(service.Runs) > 0 {
-		grid := table{head: []string{"  RUN", "STARTED", "ENDED", "SUCCEEDED", "FAILED", "RESULT"}}
-		for _, r := range service.Runs {
-			ended := ""
-			if !r.EndedAt.IsZero() {
-				ended = age(now, r.EndedAt) + " ago"
-			}
-			result := r.Result
-			if result == "" {
-				result = "running"
-			}
-			grid.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed), result})
-		}
-		grid.print(out, false, true)
+	describeRuns(out, service, now)
+}
+
+// describeRuns lists the last runs of a job.
+func describeRuns(out io.Writer, service *view.ServiceView, now time.Time) {
+	if len(service.Runs) == 0 {
+		return
 	}
+	grid := table{head: []string{"  RUN", "STARTED", "ENDED", "SUCCEEDED", "FAILED", "RESULT"}}
+	for _, r := range service.Runs {
+		ended := ""
+		if !r.EndedAt.IsZero() {
+			ended = age(now, r.EndedAt) + " ago"
+		}
+		result := r.Result
+		if result == "" {
+			result = "running"
+		}
+		grid.add("", []string{"  " + r.ID, age(now, r.StartedAt) + " ago", ended, strconv.Itoa(r.Succeeded), strconv.Itoa(r.Failed),
+			result})
+	}
+	if service.Pending {
+		grid.add("", []string{"  -", "", "", "", "", "waits to begin"})
+	}
+	grid.print(out, false, true)
 }
 
 func usesText(q *wire.QoS) string {

@@ -93,7 +93,7 @@ func (p *progress) done(app skerry.AppKey) bool {
 		switch s.Mode {
 		case spec.ModeCron:
 		case spec.ModeJob:
-			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" && !p.begun(app, s.Name, s.Runs[n-1].StartedAt) {
+			if n := len(s.Runs); n == 0 || s.Pending || s.Runs[n-1].Result == "" && !p.begun(app, s.Name, s.Runs[n-1].StartedAt) {
 				return false
 			}
 		default:
@@ -202,7 +202,7 @@ func (p *progress) failed() error {
 					f.Reason).
 					WithHint("the previous version serves again; change the manifest and apply it, or `skerry rollout resume %s/%s` to try the version again", k.Name, s.Name)
 			}
-			if n := len(s.Runs); s.Mode == spec.ModeJob && n > 0 && s.Runs[n-1].Result == "Failed" {
+			if n := len(s.Runs); s.Mode == spec.ModeJob && n > 0 && !s.Pending && s.Runs[n-1].Result == "Failed" {
 				text := strings.Join(nonEmpty("failed", s.Runs[n-1].Reason), ": ")
 				return skerry.Errorf(skerry.CodeUnavailable, "job %s/%s %s", k.Name, s.Name, text).
 					WithHint("`skerry logs %s/%s` shows its output", k.Name, s.Name)

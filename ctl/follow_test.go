@@ -66,6 +66,8 @@ func TestProgress(t *testing.T) {
 		{"job pending", set(job(view.RunView{ID: "1"})), inst("a", skerry.Requested), false},
 		{"job runs", set(job(view.RunView{ID: "1"})), inst("a", skerry.Running), true},
 		{"job done", set(job(view.RunView{ID: "1", Result: "Succeeded"})), nil, true},
+		{"job done before, and its new version waits", set(view.ServiceView{Name: "front", Mode: spec.ModeJob, Pending: true,
+			Runs: []view.RunView{{ID: "1", Result: "Succeeded"}}}), nil, false},
 	} {
 		p := newProgress([]skerry.AppKey{key})
 		if c.app != nil {

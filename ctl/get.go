@@ -103,7 +103,13 @@ func (a *app) get(cmd *cobra.Command, client *api.Client, flags *getFlags, args 
 	if flags.pkg != "" {
 		return a.findPackages(cmd, client, res, flags, names)
 	}
-	query := listQuery{app: flags.app, all: flags.all}
+	noted := map[string]bool{}
+	query := listQuery{app: flags.app, all: flags.all, note: func(text string) {
+		if !noted[text] { // a watch lists again and again
+			noted[text] = true
+			fmt.Fprintln(cmd.ErrOrStderr(), text)
+		}
+	}}
 	if res.namespaced && !flags.all {
 		query.namespace = a.namespace()
 		if res.singular() == "event" && a.space == "" {

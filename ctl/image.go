@@ -219,6 +219,16 @@ func (a *app) push(cmd *cobra.Command, st *artifact.Store, reg *registryFlags, f
 	return a.pushTelling(cmd, cmd.OutOrStdout(), st, reg, from, to, quiet)
 }
 
+// tellAbsent says which platforms of an image were left out of what was made of it.
+func tellAbsent(cmd *cobra.Command, st *artifact.Store, name string) {
+	absent, err := artifact.Absent(st, name)
+	if err != nil || len(absent) == 0 { // it was there a moment ago
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "warning: of %s, what is for %s is not in this store and was left out; pull it with --platform first\n",
+		shortName(name), strings.Trim(fmt.Sprint(absent), "[]"))
+}
+
 // pushTelling pushes an image and writes what it is called there.
 func (a *app) pushTelling(cmd *cobra.Command, out io.Writer, st *artifact.Store, reg *registryFlags, from, to string, quiet bool) error {
 	src, done, err := a.source(reg, to)
@@ -237,6 +247,7 @@ func (a *app) pushTelling(cmd *cobra.Command, out io.Writer, st *artifact.Store,
 	if err != nil {
 		return fmt.Errorf("push %s: %w", shortName(to), err)
 	}
+	tellAbsent(cmd, st, from)
 	if have, of, ok := strings.Cut(copies, "/"); ok && have != of {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s machines that stand by have the image so far; "+
 			"`skerry get images -o wide` shows when the others do\n", have, of)
@@ -376,7 +387,13 @@ func imageExport() *cobra.Command {
 				}
 				output = ""
 			}
-			return exportTo(cmd, st, output, names)
+			if err := exportTo(cmd, st, output, names); err != nil {
+				return err
+			}
+			for _, name := range names {
+				tellAbsent(cmd, st, name)
+			}
+			return nil
 		})}
 	cmd.Flags().StringVarP(&output, "output", "o", "-", "file; - is standard output")
 	return cmd

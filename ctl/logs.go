@@ -27,8 +27,9 @@ func (a *app) logsCommand() *cobra.Command {
 	tail := -1
 	cmd := &cobra.Command{Use: "logs APP/SERVICE | INSTANCE", Short: "Show the logs of instances", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeLogs,
-		Long:              "Show the logs of instances. With several instances, each line starts with the name of its instance.",
-		Example:           "  skerry logs shop/front -f\n  skerry logs front-x5b2k --since 5m --tail 100\n  skerry logs front-x5b2k --previous",
+		Long: "Show the logs of instances. With several instances, each line starts with the name of its instance.\n" +
+			"With --follow, the log of an instance ends with its program, which is told on standard error.",
+		Example: "  skerry logs shop/front -f\n  skerry logs front-x5b2k --since 5m --tail 100\n  skerry logs front-x5b2k --previous",
 		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
 			var err error
 			if opt.Since, err = parseSince(since, time.Now()); err != nil {
@@ -76,7 +77,7 @@ func readLogs(ctx context.Context, client *api.Client, list []wire.Instance, opt
 	if len(list) == 1 || !opt.Follow { // one after the other, so that the lines of one stay together
 		var first error
 		for _, i := range list {
-			err := client.Logs(ctx, i.ID, opt, func(l api.LogLine) error { return printer.line(i.ID, l) })
+			err := readLog(ctx, client, i.ID, opt, printer)
 			if interrupted(ctx) || errors.Is(err, io.ErrClosedPipe) {
 				return nil
 			}
@@ -95,7 +96,7 @@ func readLogs(ctx context.Context, client *api.Client, list []wire.Instance, opt
 	errs := make([]error, len(list))
 	for n, i := range list {
 		wg.Go(func() {
-			errs[n] = client.Logs(ctx, i.ID, opt, func(l api.LogLine) error { return printer.line(i.ID, l) })
+			errs[n] = readLog(ctx, client, i.ID, opt, printer)
 			if errs[n] != nil && !interrupted(ctx) {
 				printer.mu.Lock()
 				fmt.Fprintf(printer.err, "%s: %v\n", i.ID, errs[n])
@@ -113,6 +114,17 @@ func readLogs(ctx context.Context, client *api.Client, list []wire.Instance, opt
 		}
 	}
 	return nil
+}
+
+// readLog reads one log. Who follows it is told that it has ended, as it does with each run of a program.
+func readLog(ctx context.Context, client *api.Client, id skerry.InstanceID, opt api.LogOptions, printer *logPrinter) error {
+	err := client.Logs(ctx, id, opt, func(l api.LogLine) error { return printer.line(id, l) })
+	if err == nil && opt.Follow && !opt.Previous && !interrupted(ctx) {
+		printer.mu.Lock()
+		defer printer.mu.Unlock()
+		fmt.Fprintf(printer.err, "%s: the log has ended with its program; where that is started again, it has a new one\n", id)
+	}
+	return err
 }
 
 // logPrinter writes lines of logs. It is safe for concurrent use.

@@ -36,15 +36,19 @@ func (a *app) planCommand() *cobra.Command {
 				}
 				plans = append(plans, p)
 			}
-			if done, err := printValue(cmd.OutOrStdout(), output, map[string]any{"items": plans}); done {
-				return err
-			}
 			missing := 0
 			for n := range plans {
+				missing += len(withoutPlace(&plans[n]))
+			}
+			done, err := printValue(cmd.OutOrStdout(), output, map[string]any{"items": plans})
+			if err != nil {
+				return err
+			}
+			for n := 0; n < len(plans) && !done; n++ {
 				if n > 0 {
 					fmt.Fprintln(cmd.OutOrStdout())
 				}
-				missing += a.printPlan(cmd.OutOrStdout(), &plans[n])
+				a.printPlan(cmd.OutOrStdout(), &plans[n])
 			}
 			if missing == 1 {
 				return notPlaced(skerry.Errorf(skerry.CodeUnavailable, "1 instance could not be placed"))
@@ -59,18 +63,30 @@ func (a *app) planCommand() *cobra.Command {
 	return cmd
 }
 
-// printPlan shows a plan and counts the instances that would find no place.
-func (a *app) printPlan(out io.Writer, plan *view.Plan) int {
+// placeOfCopy is where a plan has an instance, or "".
+func placeOfCopy(plan *view.Plan, copy *view.PlannedCopy) string {
+	if plan.Tier == string(wire.TierRoot) {
+		return copy.Cluster
+	}
+	return copy.Worker
+}
+
+// withoutPlace lists the instances of a plan that would find none.
+func withoutPlace(plan *view.Plan) (out []*view.PlannedCopy) {
+	for n := range plan.List {
+		if copy := &plan.List[n]; placeOfCopy(plan, copy) == "" {
+			out = append(out, copy)
+		}
+	}
+	return out
+}
+
+func (a *app) printPlan(out io.Writer, plan *view.Plan) {
 	fmt.Fprintf(out, "app/%s, as the %s sees it now:\n", a.short(plan.Key), plan.Tier)
 	grid := table{head: []string{"  SERVICE", "WHERE", "SCORE", "WHAT"}}
-	missing := 0
-	var without []*view.PlannedCopy
 	for n := range plan.List {
 		copy := &plan.List[n]
-		where, score, what := copy.Worker, "", "new"
-		if plan.Tier == string(wire.TierRoot) {
-			where = copy.Cluster
-		}
+		where, score, what := placeOfCopy(plan, copy), "", "new"
 		if copy.Kept {
 			what = "stays: " + string(copy.Instance)
 		}
@@ -85,8 +101,6 @@ func (a *app) printPlan(out io.Writer, plan *view.Plan) int {
 		}
 		if where == "" {
 			where, what = "-", "no place"
-			missing++
-			without = append(without, copy)
 		}
 		grid.add("", []string{"  " + copy.Service, where, score, what})
 	}
@@ -95,11 +109,10 @@ func (a *app) printPlan(out io.Writer, plan *view.Plan) int {
 		fmt.Fprintln(out, "  "+lost)
 	}
 	told := map[string]bool{}
-	for _, copy := range without {
+	for _, copy := range withoutPlace(plan) {
 		if copy.Decision != nil && !told[copy.Service] {
 			told[copy.Service] = true
 			printReasons(out, "Why "+copy.Service+" could not be placed", copy.Decision.Why)
 		}
 	}
-	return missing
 }

@@ -25,6 +25,18 @@ type listQuery struct {
 	app       string
 	now       time.Time
 	all       bool // show the namespace
+	note      func(text string)
+}
+
+// newestMost is how many there are of a list that shows the newest alone.
+const newestMost = 200
+
+// cut says that a list of which one more was asked for is not all.
+func (q *listQuery) cut(found int, what string) bool {
+	if found > newestMost && q.note != nil {
+		q.note(fmt.Sprintf("only the newest %d %s are shown", newestMost, what))
+	}
+	return found > newestMost
 }
 
 // item is one thing of a list.
@@ -356,7 +368,10 @@ func listWorkers(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 }
 
 func listEvents(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
-	list, err := c.Events(ctx, api.EventFilter{Namespace: q.namespace, App: q.app})
+	list, err := c.Events(ctx, api.EventFilter{Namespace: q.namespace, App: q.app, Limit: newestMost + 1})
+	if q.cut(len(list), "events") {
+		list = list[len(list)-newestMost:]
+	}
 	var out []item
 	for _, e := range list {
 		out = append(out, eventItem(&e, q))
@@ -507,8 +522,11 @@ func listMembers(ctx context.Context, c *api.Client, q listQuery) ([]item, error
 	return out, err
 }
 
-func listAudit(ctx context.Context, c *api.Client, _ listQuery) ([]item, error) {
-	list, err := c.Audit(ctx, "", "", 0)
+func listAudit(ctx context.Context, c *api.Client, q listQuery) ([]item, error) {
+	list, err := c.Audit(ctx, "", "", newestMost+1) // the newest first
+	if q.cut(len(list), "audit records") {
+		list = list[:newestMost]
+	}
 	var out []item
 	for _, v := range list {
 		out = append(out, item{name: strconv.FormatUint(v.Seq, 10), value: v,

@@ -176,12 +176,8 @@ func (s *syncer) once(ctx context.Context) error {
 		}
 		err = s.follow(s.cmd, s.client, keys, s.flags.patience, "")
 	}
-	if s.flags.writeBack && ctx.Err() == nil && s.current.commit.ID != "" {
-		list, failed := s.client.Apps(ctx, "")
-		if failed == nil {
-			failed = s.note(ctx, list)
-		}
-		err = cmp.Or(err, failed)
+	if s.flags.writeBack && ctx.Err() == nil && s.current.commit.ID != "" && s.undone != nil {
+		err = cmp.Or(err, s.note(ctx))
 	}
 	return err
 }

@@ -33,7 +33,8 @@ type syncer struct {
 	late      map[skerry.AppKey]bool // of these, those that it could not be applied to yet: what is missing there is no drift
 	candidate revision               // the newest commit, whose manifests were read
 	known     map[skerry.AppKey]knownApp
-	differs   bool // in this round, something is not as the repository has it
+	undone    map[skerry.AppKey]error // what could not be applied of the revision that was compared last; nil: none was in this round
+	differs   bool                    // in this round, something is not as the repository has it
 	told      map[string]bool
 	before    map[string]bool // told in the last round
 }
@@ -69,7 +70,7 @@ type change struct {
 // round looks once at the repository and the server, and has the second follow the first. The server is left as it is where an
 // error is told.
 func (s *syncer) round(ctx context.Context) (errs []error) {
-	s.differs = false
+	s.differs, s.undone = false, nil
 	next, err := s.newest(ctx)
 	if err != nil {
 		errs = append(errs, err)
@@ -113,13 +114,14 @@ func (s *syncer) round(ctx context.Context) (errs []error) {
 		key := c.manifest.Key()
 		err := s.change(ctx, &c, !fresh && !s.late[key])
 		if err != nil {
-			errs = append(errs, c.doc.at(err))
+			s.undone[key] = c.doc.at(err)
+			errs = append(errs, s.undone[key])
 		}
 		s.late[key] = err != nil && (fresh || s.late[key])
 	}
 	errs = append(errs, s.left(ctx, list)...)
 	if s.flags.writeBack && !s.flags.once {
-		if err := s.note(ctx, list); err != nil {
+		if err := s.note(ctx); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -276,6 +278,7 @@ func sourceOf(v *view.AppView) string {
 
 // compare asks the server what the manifests of a revision would change, and changes nothing.
 func (s *syncer) compare(ctx context.Context, rev *revision, list []view.AppView) (changes []change, errs []error) {
+	s.undone = map[skerry.AppKey]error{}
 	for _, app := range rev.wanted {
 		key := app.manifest.Key()
 		one := change{wantedApp: app}
@@ -287,9 +290,10 @@ func (s *syncer) compare(ctx context.Context, rev *revision, list []view.AppView
 			continue
 		}
 		if known && about.source != "" && about.source != s.flags.name {
-			errs = append(errs, skerry.Errorf(skerry.CodeConflict, "%s: application %s belongs to the source %s", app.doc.where(), key,
+			s.undone[key] = skerry.Errorf(skerry.CodeConflict, "%s: application %s belongs to the source %s", app.doc.where(), key,
 				clean(about.source)).WithHint("take it out of one of the two repositories, or remove its label: skerry label %s %s-",
-				key, sourceLabel))
+				key, sourceLabel)
+			errs = append(errs, s.undone[key])
 			continue
 		}
 		var err error
@@ -297,7 +301,8 @@ func (s *syncer) compare(ctx context.Context, rev *revision, list []view.AppView
 			if ctx.Err() != nil {
 				return nil, []error{ctx.Err()}
 			}
-			errs = append(errs, app.doc.at(err))
+			s.undone[key] = app.doc.at(err)
+			errs = append(errs, s.undone[key])
 			continue
 		}
 		for _, warning := range one.Warnings {
@@ -392,8 +397,12 @@ func (s *syncer) left(ctx context.Context, list []view.AppView) (errs []error) {
 	return errs
 }
 
-// note writes the state of the applications on the commit that they are kept as.
-func (s *syncer) note(ctx context.Context, list []view.AppView) error {
+// note writes the state of the applications, as they are by now, on the commit that they are kept as.
+func (s *syncer) note(ctx context.Context) error {
+	list, err := s.client.Apps(ctx, "")
+	if err != nil {
+		return err
+	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "source: %s\napplications:\n", s.flags.name)
 	for _, w := range s.current.wanted {
@@ -406,6 +415,9 @@ func (s *syncer) note(ctx context.Context, list []view.AppView) error {
 		}{App: key.String(), Status: "Missing"}
 		if at := slices.IndexFunc(list, func(v view.AppView) bool { return v.Key == key }); at >= 0 {
 			state.Generation, state.Status, state.Reason = list[at].Gen, list[at].Status, list[at].Reason
+		}
+		if why := s.undone[key]; why != nil {
+			state.Status, state.Reason = "NotApplied", why.Error()
 		}
 		text, err := yaml.Marshal([]any{state})
 		if err != nil {

@@ -161,15 +161,20 @@ func topWorkers(cmd *cobra.Command, client *api.Client, format, by string) error
 		}
 		return used + text + all
 	}
-	t := table{head: []string{"WORKER", "CPU", "MEMORY", "STORAGE", "RESERVED-CPU", "RESERVED-MEMORY", "INSTANCES"}}
+	grid := table{head: []string{"WORKER", "CPU", "MEMORY", "STORAGE", "RESERVED-CPU", "RESERVED-MEMORY", "INSTANCES"}}
 	for _, w := range list {
+		if w.Lost || !w.Connected { // what it used last
+			grid.add("worker/"+string(w.Name), []string{string(w.Name), "-", "-", "-", cores(w.Reserved.CPU), size(w.Reserved.Memory),
+				strconv.Itoa(w.Instances)})
+			continue
+		}
 		var all spec.Resources
 		if w.Facts != nil {
 			all = w.Facts.Capacity
 		}
-		t.add("worker/"+string(w.Name), []string{string(w.Name), of(cores(w.Used.CPU), cores(all.CPU), "/"),
+		grid.add("worker/"+string(w.Name), []string{string(w.Name), of(cores(w.Used.CPU), cores(all.CPU), "/"),
 			of(size(w.Used.Memory), size(all.Memory), "/"),
 			usedStorage(w.Used), cores(w.Reserved.CPU), size(w.Reserved.Memory), strconv.Itoa(w.Instances)})
 	}
-	return printList(cmd, format, list, &t)
+	return printList(cmd, format, list, &grid)
 }

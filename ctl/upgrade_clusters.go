@@ -26,7 +26,8 @@ clusters without workers, or allow for them with --max-failures. If more cluster
 and names the cluster and the reason. What is upgraded by then stays. "skerry upgrade resume" goes on, and tries again what
 failed. The command ends with an error if any cluster failed, also if so many may.
 
-A cluster takes part if its operator has granted that there: skerry cluster grant waves. The others are left out.
+A cluster takes part if its operator has granted that there: skerry cluster grant waves. The others are left out; the command ends
+with an error if one of them was named, or if no cluster was upgraded.
 The root keeps the upgrade: it goes on when this command ends, and after a restart of the root. The programs of clusters and of
 the root itself are replaced by their packages, before those of workers.`
 
@@ -117,6 +118,11 @@ func followUpgrade(ctx context.Context, client *api.Client, out io.Writer, upgra
 				return skerry.Errorf(skerry.CodeConflict, "upgrade %s is done, but not of all clusters: %s", name, upgrade.Why).
 					WithHint("`skerry describe upgrade %s` says why each of them failed", name)
 			}
+			if left := leftOut(upgrade); len(left) > 0 {
+				return skerry.Errorf(skerry.CodeConflict, "upgrade %s is done, but not of all clusters: %s skipped: %s", name,
+					counted(len(left), "cluster was", "clusters were"), strings.Join(left, ", ")).
+					WithHint("`skerry describe upgrade %s` says why", name)
+			}
 			fmt.Fprintf(out, "upgrade/%s is done: %s\n", clean(name), clean(upgrade.Why))
 			return nil
 		case view.UpgradeStopped:
@@ -141,6 +147,17 @@ func followUpgrade(ctx context.Context, client *api.Client, out io.Writer, upgra
 			upgrade = &next
 		}
 	}
+}
+
+// leftOut lists the clusters that were to be upgraded and were skipped: those asked for by name, and all where none was upgraded.
+func leftOut(upgrade *view.Upgrade) (skipped []string) {
+	some := slices.ContainsFunc(upgrade.Sites, func(site view.UpgradeCluster) bool { return site.Stage == view.StageDone })
+	for _, site := range upgrade.Sites {
+		if site.Stage == view.StageSkipped && (!some || slices.Contains(upgrade.Clusters, string(site.Cluster))) {
+			skipped = append(skipped, string(site.Cluster))
+		}
+	}
+	return skipped
 }
 
 // upgradeClusterText tells how far one cluster is.

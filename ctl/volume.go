@@ -179,7 +179,7 @@ func (a *app) tellVolumes(out io.Writer, d apps.Deleted) {
 		return text
 	}
 	for i := range d.Deleted {
-		fmt.Fprintf(out, "%s is deleted with its contents\n", show(&d.Deleted[i]))
+		fmt.Fprintf(out, "%s is being deleted with its contents\n", show(&d.Deleted[i]))
 	}
 	for i := range d.Kept {
 		fmt.Fprintf(out, "%s is kept; `skerry delete volume %s` deletes it\n", show(&d.Kept[i]), name(&d.Kept[i]))

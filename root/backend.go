@@ -2,6 +2,7 @@ package root
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -216,12 +217,14 @@ func (s *Server) Scrapes(ctx context.Context) ([]view.Scrape, error) {
 // WriteMetrics writes the root's Prometheus text.
 func (s *Server) WriteMetrics(ctx context.Context, w io.Writer) {
 	m := tier.RoleMetrics{Role: s.Role, Down: s.Down(), Ready: s.Ready(), Images: s.opt.Images}
-	m.Apps, _, _ = s.AppPage(ctx, apps.AppPage{})
-	m.Instances, _ = s.Instances(ctx)
-	orphans, _ := s.Orphans(ctx)
-	m.Orphans = len(orphans)
-	m.Refused, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Views().Refused(), nil })
-	m.Ignored, _ = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
+	var failed [5]error
+	m.Apps, _, failed[0] = s.AppPage(ctx, apps.AppPage{})
+	m.Instances, failed[1] = s.Instances(ctx)
+	orphans, err := s.Orphans(ctx)
+	m.Orphans, failed[2] = len(orphans), err
+	m.Refused, failed[3] = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Views().Refused(), nil })
+	m.Ignored, failed[4] = tier.View(ctx, s.Role, func(c *core.Core) (map[string]int, error) { return c.Children.Ignored.All(), nil })
+	m.Unknown = errors.Join(failed[:]...)
 	m.Write(w)
 }
 

@@ -170,3 +170,35 @@ func TestDrainWhenTheCopyFails(t *testing.T) {
 	w.check(t, "shop", 1, 1)
 	w.sound(t)
 }
+
+// A worker is not drained while a copy of an instance is on its way there, nor when that has taken over: it leaves again first.
+func TestDrainOfWhatIsOnItsWay(t *testing.T) {
+	w := newWorld(t, 7)
+	w.Audit = true
+	w.AddCluster("a")
+	w.AddWorker("a", "w1", facts(2000))
+	w.Run(time.Second)
+	w.must(t, w.Root, app("shop", 1))
+	w.Run(2 * time.Second)
+	w.AddWorker("a", "w2", facts(2000))
+	w.Run(2 * time.Second)
+	w.Machine.Start = 5 * time.Second
+	w.must(t, w.Clusters["a"], cluster.MigrateInstance{ID: w.RootCore().Apps.Instances(web("shop"))[0].ID, To: "w2", Actor: "t"})
+	w.Run(time.Second)
+	w.must(t, w.Clusters["a"], cluster.DrainWorker{Name: "w2"})
+	said := false
+	for range 60 {
+		w.Run(500 * time.Millisecond)
+		d, there := w.drainOf("a", "w2"), false
+		for _, v := range w.ClusterCore("a").Workers() {
+			there = there || v.Name == "w2" && v.Instances > 0
+		}
+		if said = d.Done; said && there {
+			t.Fatalf("it is said to be drained with an instance there: %+v", d)
+		}
+	}
+	if got := w.where(w.Clusters["a"], "shop"); !said || strings.Join(got, " ") != "w1" {
+		t.Errorf("in the end it is drained: %v, and the instance is on %v; want w1", said, got)
+	}
+	w.sound(t)
+}

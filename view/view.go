@@ -54,6 +54,7 @@ type ServiceView struct {
 	Reason    string       `json:"reason,omitempty" doc:"Why the actual state differs from the desired one, as a code and a text."`
 	QoS       *wire.QoS    `json:"qos,omitempty"`
 	Runs      []RunView    `json:"runs,omitempty"`
+	Pending   bool         `json:"pending,omitempty" doc:"A job whose next run has not begun: of its present version, or after a restart."`
 	Rollout   *RolloutView `json:"rollout,omitempty" doc:"Progress of the newest version; for services only."`
 	// CrashLoops counts the instances that end again and again soon after their start.
 	CrashLoops int `json:"crashLoops,omitempty" doc:"Number of instances that repeatedly end soon after they start."`

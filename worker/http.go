@@ -142,31 +142,43 @@ func (q requests) serveLogs(w http.ResponseWriter, r *http.Request, id skerry.In
 	var first *runtime.LogEntry
 	if !o.Follow && !o.Previous { // one that has just been started again may have written nothing yet: then the run before is meant
 		e, err := st.Next()
-		if o.Previous = err != nil; err == nil {
+		if o.Previous = err == io.EOF; err == nil {
 			first = &e
+		} else if err != io.EOF {
+			return fmt.Errorf("log of %s: %w", id, err)
 		} else if before, err := l.OpenLog(r.Context(), handle, o); err == nil {
 			st.Close()
 			st = before
 		}
 	}
+	sendLog(w, st, first, o.Follow)
+	return nil
+}
+
+// sendLog answers with a log to its end. An answer that does not get there is cut, so that it is not taken for the whole.
+func sendLog(w http.ResponseWriter, log runtime.LogStream, first *runtime.LogEntry, follow bool) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
-	if o.Follow {
+	if follow {
 		flush.Flush()
 	}
 	enc := json.NewEncoder(w)
 	for {
 		var e runtime.LogEntry
+		var err error
 		if first != nil {
 			e, first = *first, nil
-		} else if e, err = st.Next(); err != nil {
-			return nil // the end, or the reader has gone
+		} else if e, err = log.Next(); err == io.EOF {
+			return
+		} else if err != nil {
+			flush.Flush() // what there is
+			panic(http.ErrAbortHandler)
 		}
 		if enc.Encode(e) != nil {
-			return nil
+			return // the reader has gone
 		}
-		if o.Follow {
+		if follow {
 			flush.Flush()
 		}
 	}

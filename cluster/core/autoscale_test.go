@@ -32,4 +32,13 @@ func TestUseThatIsOver(t *testing.T) {
 	if q := c.foldQoS(); len(q) != 1 || q[0].QoS.CPU != 300 {
 		t.Errorf("the root is told %+v", q)
 	}
+	if list := c.RootApps(); len(list) != 1 || len(list[0].Services) != 1 || list[0].Services[0].QoS.CPU != 300 {
+		t.Errorf("the site shows %+v, want that the service uses 300", list)
+	}
+	for _, inst := range c.Instances() {
+		one, _, _ := c.Instance(inst.ID)
+		if want := inst.ID == "serves"; (inst.QoS != nil) != want || (one.QoS != nil) != want {
+			t.Errorf("of %s a use is shown: %v, and alone %v; want %v", inst.ID, inst.QoS != nil, one.QoS != nil, want)
+		}
+	}
 }

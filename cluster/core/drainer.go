@@ -115,7 +115,7 @@ func (dr *drainer) drainOne(now time.Time, w *worker, fx *wire.Effects) {
 		}
 	}
 	here := func(id skerry.InstanceID) bool { return dr.byWorker[w.Name][id] != nil }
-	if news, n := look.End(here, left == 0 && len(w.leaving) == 0); news {
+	if news, n := look.End(here, left == 0 && dr.arriving(w.Name) == 0 && len(w.leaving) == 0); news {
 		dr.saveWorker(w, fx)
 		text := "worker " + w.Name + " is drained"
 		if n > 0 {
@@ -164,31 +164,42 @@ func (dr *drainer) drainAway(now time.Time, w *worker, inst *placement, look *mo
 	return false
 }
 
+// arriving counts the copies that are on their way to a worker, and leave it again once they have taken over.
+func (dr *drainer) arriving(worker string) (n int) {
+	for id := range dr.moving {
+		if next := dr.places[id].Next; next != nil && next.Worker == worker {
+			n++
+		}
+	}
+	return n
+}
+
 // viewDrain tells how far a drain is.
 func (dr *drainer) viewDrain(w *worker) *view.DrainView {
 	drain := w.Drain
 	if drain == nil {
 		return nil
 	}
-	v := &view.DrainView{Since: drain.Since, To: skerry.WorkerName(drain.To), Parallel: drain.Parallel, Done: drain.Told,
+	shown := &view.DrainView{Since: drain.Since, To: skerry.WorkerName(drain.To), Parallel: drain.Parallel, Left: dr.arriving(w.Name),
 		Ending: len(w.leaving)}
 	for _, p := range dr.on(w.Name) {
 		why, tries, stays := drain.Stay(p.A.ID)
 		switch {
 		case p.Removing || p.ended():
 		case p.Next != nil:
-			v.Moving++
-			v.Left++
+			shown.Moving++
+			shown.Left++
 		case stays:
-			v.Stays = append(v.Stays, view.StayView{Instance: p.A.ID, Reason: why, Tries: tries})
+			shown.Stays = append(shown.Stays, view.StayView{Instance: p.A.ID, Reason: why, Tries: tries})
 			if tries {
-				v.Left++
+				shown.Left++
 			}
 		default:
-			v.Left++
+			shown.Left++
 		}
 	}
-	return v
+	shown.Done = drain.Told && shown.Left == 0 && shown.Ending == 0 // something may have come late
+	return shown
 }
 
 // audit says which drains their workers do not know of.

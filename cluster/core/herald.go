@@ -299,13 +299,22 @@ func (h *herald) foldArrivals() []wire.IngressUse {
 	return out[:min(len(out), wire.MaxIngressUses)]
 }
 
+// showNow shows an instance with what it uses now: not what it used last where nobody hears of it.
+func (h *herald) showNow(p *placement) wire.Instance {
+	shown := h.show(p)
+	if !h.workers.uses(p) {
+		shown.QoS = nil
+	}
+	return shown
+}
+
 // Instances lists every instance at the site: those placed, whoever wants them, and those of the site's own
 // applications that have no place yet.
 func (h *herald) Instances() []wire.Instance {
 	out := make([]wire.Instance, 0, len(h.places))
 	for _, id := range sortedIDs(h.places) {
 		if p := h.places[id]; !p.Refused {
-			out = append(out, h.show(p))
+			out = append(out, h.showNow(p))
 		}
 	}
 	for _, a := range h.Apps.Apps() {
@@ -344,7 +353,7 @@ func (h *herald) InstancePage(page *apps.InstancePage) (out []wire.Instance, mor
 // Instance finds one instance, or gives false.
 func (h *herald) Instance(id skerry.InstanceID) (wire.Instance, *wire.Decision, bool) {
 	if p := h.places[id]; p != nil {
-		return h.show(p), p.Decision, true
+		return h.showNow(p), p.Decision, true
 	}
 	if i := h.Apps.Instance(id); i != nil {
 		return i.Instance, i.Decision, true

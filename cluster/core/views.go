@@ -143,7 +143,7 @@ func (vs *views) RootApps() []view.AppView {
 		if !inst.Obs.Ready || inst.Obs.CrashLoop != "" {
 			by[inst.A.Service.App].Status = "Progressing"
 		}
-		if inst.qos != nil {
+		if vs.workers.uses(inst) {
 			sum := *inst.qos
 			if service.QoS != nil {
 				sum = service.QoS.Add(sum)

@@ -59,7 +59,11 @@ func (p *parentLocal) backup(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Trailer", completeTrailer)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	result := "complete"
-	if err := store.Dump(r.Context(), p.store, w, keyBeside(p.dir)...); err != nil {
+	key, err := keyBeside(r.Context(), p.store, p.dir)
+	if err == nil {
+		err = store.Dump(r.Context(), p.store, w, key...)
+	}
+	if err != nil {
 		result = err.Error()
 	}
 	w.Header().Set(completeTrailer, result)
@@ -68,13 +72,25 @@ func (p *parentLocal) backup(w http.ResponseWriter, r *http.Request) {
 // secretsKey is under what a backup has the key of the role's secrets.
 const secretsKey = store.BesideKey + vault.KeyFile
 
-// keyBeside gives the key of a role's secrets for its backup, if it has one: what is sealed in the store is of no use without it.
-func keyBeside(dir string) []store.Record {
-	key, err := os.ReadFile(filepath.Join(dir, vault.KeyFile))
-	if err != nil {
-		return nil
+// sealedRecords are those of secrets, which only the key of the role opens.
+const sealedRecords = "secret/"
+
+// keyBeside gives the key of a role's secrets for its backup: what is sealed in the store is of no use without it.
+func keyBeside(ctx context.Context, st store.Store, dir string) ([]store.Record, error) {
+	path := filepath.Join(dir, vault.KeyFile)
+	key, err := os.ReadFile(path)
+	if err == nil {
+		return []store.Record{{Key: secretsKey, Value: key}}, nil
 	}
-	return []store.Record{{Key: secretsKey, Value: key}}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("key of the secrets: %w", err)
+	}
+	sealed, _, err := st.List(ctx, sealedRecords)
+	if err == nil && len(sealed) > 0 {
+		err = skerry.Errorf(skerry.CodeNotFound, "the store has secrets, and their key is not there: %s", path).
+			WithHint("give the data directory of the role with --data, beside --store as well")
+	}
+	return nil, err
 }
 
 // restoreKey puts the key out of a backup into a data directory. One that is there already opens nothing of what was restored.
@@ -142,8 +158,11 @@ func backupCommand() *cobra.Command {
 	var sec secretFlags
 	cmd := &cobra.Command{Use: "backup FILE", Short: "Back up the store of a role, encrypted", Args: cobra.ExactArgs(1),
 		Long: `Back up the store of a role to FILE ("-" is standard output), encrypted with a passphrase or to age public keys.
-A running role is not stopped; the backup is a consistent snapshot. It does not include images or running instances.`,
-		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n  skerry backup --store etcd://127.0.0.1:2379/skerry --to age1… root.backup",
+A running role is not stopped; the backup is a consistent snapshot. It does not include images or running instances.
+It includes the key of the role's secrets, from the data directory, also where the store is elsewhere: with --store, give
+--data too. Secrets without their key are no backup, and an error.`,
+		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n" +
+			"  skerry backup --store etcd://127.0.0.1:2379/skerry --data /var/lib/skerry/root --to age1… root.backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := secret{recipients: to}
 			if len(to) == 0 {
@@ -228,7 +247,11 @@ func backup(ctx context.Context, data, url string, q secret, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return store.Backup(ctx, st, out, keyBeside(data), to...)
+	key, err := keyBeside(ctx, st, data)
+	if err != nil {
+		return err
+	}
+	return store.Backup(ctx, st, out, key, to...)
 }
 
 // writeFile writes a file that is there only when it is whole; "-" is the standard output.
@@ -307,6 +330,7 @@ A restored store starts a new incarnation: the role first learns what its childr
 				}
 			}
 			var key []byte
+			secrets := false
 			fill := func(ctx context.Context, st store.Store) error {
 				return store.Restore(ctx, st, in, func(r *store.Record) (bool, error) {
 					if strings.HasPrefix(r.Key, store.BesideKey) {
@@ -315,6 +339,7 @@ A restored store starts a new incarnation: the role first learns what its childr
 						}
 						return false, nil
 					}
+					secrets = secrets || strings.HasPrefix(r.Key, sealedRecords)
 					return tier.NewLife(r)
 				}, ids...)
 			}
@@ -337,6 +362,10 @@ A restored store starts a new incarnation: the role first learns what its childr
 				return skerry.Errorf(skerry.CodeConflict, "%w", err).WithHint("move the data directory away, or give another with --data")
 			case err != nil:
 				return err
+			}
+			if secrets && key == nil { // of a version that left it out
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the backup has secrets, and not their key: put %s back into %s, "+
+					"or set the secrets anew\n", vault.KeyFile, data)
 			}
 			fmt.Fprint(cmd.OutOrStdout(), `The store is restored and starts a new incarnation.
 

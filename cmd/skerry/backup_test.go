@@ -2,15 +2,24 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"filippo.io/age"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/store/vault"
 )
 
 // What a role could not finish is not taken for a whole backup, also where it was written to standard output.
@@ -46,5 +55,52 @@ func TestBackupIsNotComplete(t *testing.T) {
 		if whole := err == nil; whole != (c.failure == "") || whole && string(text) != "a store" {
 			t.Errorf("with result %q it decrypts to %q, failure %v", c.result, text, err)
 		}
+	}
+}
+
+// A backup without the key of the secrets in it would be of no use for them: it is no backup that went well.
+func TestBackupNeedsTheKey(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		secrets bool
+		key     func(path string) error // what is done to it
+		fails   string
+	}{
+		"all there":                    {true, func(path string) error { return os.WriteFile(path, []byte("key"), 0o600) }, ""},
+		"no secrets, and no key":       {false, func(string) error { return nil }, ""},
+		"secrets, and no key":          {true, func(string) error { return nil }, "give the data directory of the role with --data"},
+		"a key that cannot be read":    {false, func(path string) error { return os.Mkdir(path, 0o700) }, "secrets.key"},
+		"secrets, and none to be read": {true, func(path string) error { return os.Mkdir(path, 0o700) }, "secrets.key"},
+	} {
+		dir := t.TempDir()
+		st, err := openStore(t.Context(), dir, "")
+		if err == nil && c.secrets {
+			_, err = st.Commit(t.Context(), []store.Op{{Key: "secret/default/db", Value: []byte("sealed")}})
+		}
+		if err == nil {
+			err = errors.Join(st.Close(), c.key(filepath.Join(dir, vault.KeyFile)))
+		}
+		if err != nil {
+			t.Fatalf("%s: prepare: %v", name, err)
+		}
+		err = backup(t.Context(), dir, "", secret{recipients: []string{identity.Recipient().String()}}, io.Discard)
+		told := fmt.Sprint(err) + skerry.AsError(cmp.Or(err, io.EOF)).Hint
+		if (err != nil) != (c.fails != "") || !strings.Contains(told, c.fails) {
+			t.Errorf("%s: the backup ends with %v, want an error with %q", name, err, c.fails)
+		}
+		// The same of a role that runs.
+		st, err = openStore(t.Context(), dir, "")
+		if err != nil {
+			t.Fatalf("%s: open the store: %v", name, err)
+		}
+		to := httptest.NewRecorder()
+		(&parentLocal{dir: dir, store: st}).backup(to, httptest.NewRequest(http.MethodPost, "/backup", nil))
+		if got := to.Result().Trailer.Get(completeTrailer); (got == "complete") != (c.fails == "") {
+			t.Errorf("%s: the backup of a role that runs ends with %q, want it complete: %v", name, got, c.fails == "")
+		}
+		st.Close()
 	}
 }

@@ -42,11 +42,8 @@ func (js *jobs) reconcileJob(now time.Time, a *App, s *spec.ServiceSpec, fx *wir
 	if s.Mode == spec.ModeCron {
 		js.startScheduled(now, a, s, fx)
 	} else {
-		id := runID(a, s, a.Restarts[s.Name])
-		if last := lastRun(a.Runs[s.Name]); last == nil || last.ID != id && !strings.HasPrefix(last.ID, id+".") {
-			if js.startWaits(a, s) == "" {
-				js.startRun(now, a, s, js.freeRun(a, s, id), true, fx)
-			}
+		if !a.jobBegun(s) && js.startWaits(a, s) == "" {
+			js.startRun(now, a, s, js.freeRun(a, s, runID(a, s, a.Restarts[s.Name])), true, fx)
 		}
 	}
 	for _, r := range a.Runs[s.Name] {
@@ -75,6 +72,12 @@ func (js *jobs) freeRun(a *App, s *spec.ServiceSpec, id string) string {
 // runID names the run of a job: there is one for each revision, and for each restart that was asked for.
 func runID(a *App, s *spec.ServiceSpec, restarts uint64) string {
 	return a.revisions[s.Name] + "." + itoa(int(restarts))
+}
+
+// jobBegun reports whether the run of a job has begun that its present version is to have, or the last restart that was asked for.
+func (a *App) jobBegun(s *spec.ServiceSpec) bool {
+	id, last := runID(a, s, a.Restarts[s.Name]), lastRun(a.Runs[s.Name])
+	return last != nil && (last.ID == id || strings.HasPrefix(last.ID, id+"."))
 }
 
 // startRun begins a run. replace ends the ones that go on.

@@ -9,6 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
 
@@ -214,5 +215,47 @@ func TestTurnsAgainstTheOrderOfStarting(t *testing.T) {
 	got := fmt.Sprint(turns(&m, []string{"api", "worker", "between", "db"}))
 	if want := "map[api:[db] worker:[db]]"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A job whose new version, or whose restart, waits for others has not run yet: what an earlier run came to is not its result.
+func TestJobThatWaitsHasNotRun(t *testing.T) {
+	o := newOrdered(t)
+	pending := func(when string, want bool) {
+		t.Helper()
+		if got := o.appView().Services[1]; got.Pending != want {
+			t.Errorf("%s: pending is %v, want %v; runs: %+v", when, got.Pending, want, got.Runs)
+		}
+	}
+	o.apply("web:1")
+	pending("before its first run", true)
+	o.pass(5 * time.Second)
+	pending("while it runs", false)
+	o.end(1)
+	o.pass(20 * time.Second)
+	pending("when it has failed", false)
+	o.bad = func(i *Instance) bool { return i.Service.Service == "db" }
+	o.tell(apply(1, func(a *Apply) {
+		a.App = o.c.App(shop).Manifest
+		a.App.Spec.Services = slices.Clone(a.App.Spec.Services)
+		for i := range a.App.Spec.Services {
+			s := &a.App.Spec.Services[i]
+			if s.Name != "web" {
+				s.Image += "-2"
+			}
+			if s.Name == "migrate" {
+				s.StartAfter = []spec.StartAfter{{Service: "db"}}
+			}
+		}
+	}))
+	pending("when its new version waits", true)
+	if reason := o.appView().Services[1].Reason; !strings.HasPrefix(reason, "StartWaits") {
+		t.Errorf("the job that waits says %q, want StartWaits", reason)
+	}
+	for _, result := range []string{"Succeeded", "Failed"} {
+		job := view.ServiceView{Mode: spec.ModeJob, Pending: true, Runs: []view.RunView{{Result: result}}}
+		if got := status(&view.AppView{Deployed: true, Services: []view.ServiceView{job}}); got != "Progressing" {
+			t.Errorf("an application of which the earlier run has %s is %s, want Progressing", result, got)
+		}
 	}
 }

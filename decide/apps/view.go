@@ -109,6 +109,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		}
 	case spec.ModeJob, spec.ModeCron:
 		v.Want = runsNow(s, a.Runs[s.Name])
+		v.Pending = s.Mode == spec.ModeJob && a.Deployed && !a.Deleting && !a.Delegated && !a.jobBegun(s)
 	default:
 		v.Want = *s.Replicas
 	}
@@ -177,7 +178,7 @@ func (vs *views) orderWaits(a *App, s *spec.ServiceSpec) string {
 		return ""
 	}
 	if s.Mode == spec.ModeJob {
-		if last := lastRun(a.Runs[s.Name]); last != nil && last.Revision == a.revisions[s.Name] {
+		if a.jobBegun(s) {
 			return ""
 		}
 	} else if roll := a.Rollouts[s.Name]; roll != nil && roll.Revision == a.revisions[s.Name] && (roll.Begun || roll.Back) {
@@ -243,7 +244,7 @@ func status(v *view.AppView) string {
 	for _, s := range v.Services {
 		if s.Mode == spec.ModeJob || s.Mode == spec.ModeCron {
 			jobs++
-			if n := len(s.Runs); n == 0 || s.Runs[n-1].Result == "" {
+			if n := len(s.Runs); n == 0 || s.Pending || s.Runs[n-1].Result == "" {
 				done = false
 			} else if s.Runs[n-1].Result == "Failed" {
 				return "Degraded"

@@ -29,6 +29,7 @@ type RoleMetrics struct {
 	Up        *Up
 	Ready     error
 	Images    Registry // nil: it has none
+	Unknown   error    // why what follows is not known, and no metric of it is written; nil: it is
 	Apps      []view.AppView
 	Instances []wire.Instance
 	Refused   map[string]int // what neighbours asked of the overlay and did not get, by reason
@@ -74,8 +75,6 @@ func (m *RoleMetrics) Write(out io.Writer) {
 	metric(out, "skerry_ready", "gauge", "Whether the role can do its work.")
 	fmt.Fprintf(out, "skerry_ready %d\n", one(m.Ready == nil))
 	writeLoop(out, m.Role.LoopStats())
-	metric(out, "skerry_orphans", "gauge", "Instances that run and that the store does not know.")
-	fmt.Fprintf(out, "skerry_orphans %d\n", m.Orphans)
 	if m.Down != nil {
 		metric(out, "skerry_links", "gauge", "Children that are connected.")
 		fmt.Fprintf(out, "skerry_links %d\n", m.Down.Live())
@@ -122,9 +121,9 @@ func (m *RoleMetrics) Write(out io.Writer) {
 	if m.Certificates != nil {
 		m.Certificates.write(out)
 	}
-	metric(out, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
-	writeBy(out, "skerry_ignored_total", "reason", m.Ignored)
-	m.writeWork(out)
+	if m.Unknown == nil {
+		m.writeWork(out)
+	}
 }
 
 // writeExternal writes the metrics of the listener for agents of others.
@@ -166,6 +165,10 @@ func writeLoop(w io.Writer, s loop.Stats) {
 }
 
 func (m *RoleMetrics) writeWork(out io.Writer) {
+	metric(out, "skerry_ignored_total", "counter", "What peers sent that had no effect, by reason.")
+	writeBy(out, "skerry_ignored_total", "reason", m.Ignored)
+	metric(out, "skerry_orphans", "gauge", "Instances that run and that the store does not know.")
+	fmt.Fprintf(out, "skerry_orphans %d\n", m.Orphans)
 	metric(out, "skerry_applications", "gauge", "Applications by status.")
 	status := map[string]int{"Registered": 0, "Progressing": 0, "Ready": 0, view.AppRolledBack: 0, "Degraded": 0, "Deleting": 0,
 		"Completed": 0}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"skerry.dev/skerry"
@@ -571,5 +573,24 @@ func TestRefusedWatchIsNoLoop(t *testing.T) {
 	worker.fleet.claims.run(ctx)
 	if lists := server.Count("GET persistentvolumeclaims"); lists < 2 || lists > 5 {
 		t.Errorf("in 2.5s the claims were listed %d times, want 2 to 5, ever more seldom", lists)
+	}
+}
+
+// A log that Kubernetes does not give to its end does not look like one that it did.
+func TestCutLogIsNoWholeOne(t *testing.T) {
+	ends := map[string]error{"its end": io.EOF, "a node is away": io.ErrUnexpectedEOF, "the program ends": context.Canceled}
+	for name, end := range ends {
+		url := answering(t, func(to http.ResponseWriter, _ *http.Request) {
+			sendLines(to, io.MultiReader(strings.NewReader("2026-11-29T10:00:00Z hello\n"), iotest.ErrReader(end)))
+		})
+		res, err := http.Get(url)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if (err == nil) != (end == io.EOF) || !strings.Contains(string(got), "hello") {
+			t.Errorf("%s: the answer %q ends with %v, want the line, and a whole answer: %v", name, got, err, end == io.EOF)
+		}
 	}
 }

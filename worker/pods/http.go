@@ -165,6 +165,12 @@ func (w *Worker) serveLogs(to http.ResponseWriter, r *http.Request, id skerry.In
 		return skerry.Errorf(skerry.CodeUnavailable, "logs of %s: %v", id, err)
 	}
 	defer body.Close()
+	sendLines(to, body)
+	return nil
+}
+
+// sendLines answers with a log to its end. An answer that does not get there is cut, so that it is not taken for the whole.
+func sendLines(to http.ResponseWriter, body io.Reader) {
 	to.Header().Set("Content-Type", "application/x-ndjson")
 	to.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(to)
@@ -173,13 +179,16 @@ func (w *Worker) serveLogs(to http.ResponseWriter, r *http.Request, id skerry.In
 	for {
 		text, err := lines.ReadSlice('\n')
 		if len(text) > 0 && out.Encode(parseLine(strings.TrimSuffix(string(text), "\n"))) != nil {
-			return nil
+			return // the reader has gone
 		}
-		if err == bufio.ErrBufferFull {
+		switch {
+		case err == bufio.ErrBufferFull:
 			continue
-		}
-		if err != nil {
-			return nil // the end, or the reader has gone
+		case err == io.EOF:
+			return
+		case err != nil:
+			_ = flush.Flush() // what there is
+			panic(http.ErrAbortHandler)
 		}
 		if lines.Buffered() == 0 {
 			_ = flush.Flush()

@@ -4703,6 +4703,8 @@ export interface components {
              * @description Running instances whose worker or site is unreachable. They do not count as ready.
              */
             outOfTouch?: number;
+            /** @description A job whose next run has not begun: of its present version, or after a restart. */
+            pending?: boolean;
             /** @description Whether it has a readiness or startup probe; without one, ready means running. */
             probed?: boolean;
             qos?: components["schemas"]["QoS"];
