@@ -18,6 +18,9 @@ type Federation struct {
 	list    []site
 	classes []wire.Class // each once
 	classID map[string]int32
+	keys    []string  // in classID, of each of classes
+	uses    []int32   // sites that have each of them
+	free    []int32   // classes that none has
 	normal  []float64 // of exceeds
 	ways    func(a, b string) (ms float64, ok bool)
 }
@@ -110,6 +113,7 @@ func (f *Federation) Take(name string, need spec.Resources) {
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
 func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 	s := f.of(name)
+	before := s.classes
 	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine,
 		cordon: s.cordon, labels: s.labels, reported: true, areas: report.Areas,
 		classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
@@ -137,6 +141,7 @@ func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 		s.workers += int(v.workers)
 		s.classes = append(s.classes, v)
 	}
+	f.drop(before)
 	for j, v := range sum {
 		s.sum[j] = int64(math.Min(math.Max(v, 0), math.MaxInt64/4))
 	}
@@ -160,13 +165,31 @@ func (f *Federation) class(k wire.Class) int32 {
 		key += "\x00" + strings.Join(k.Features, "\x01")
 	}
 	id, ok := f.classID[key]
-	if !ok {
+	if last := len(f.free) - 1; !ok && last >= 0 {
+		id, f.free = f.free[last], f.free[:last]
+		f.classes[id], f.keys[id], f.classID[key] = k, key, id
+	} else if !ok {
 		id = int32(len(f.classes))
-		f.classes = append(f.classes, k)
+		f.classes, f.keys, f.uses = append(f.classes, k), append(f.keys, key), append(f.uses, 0)
 		f.classID[key] = id
 	}
+	f.uses[id]++
 	return id
 }
+
+// drop forgets the classes that a site had and no site has any more.
+func (f *Federation) drop(had []classView) {
+	for _, v := range had {
+		if f.uses[v.id]--; f.uses[v.id] == 0 {
+			delete(f.classID, f.keys[v.id])
+			f.classes[v.id], f.keys[v.id] = wire.Class{}, ""
+			f.free = append(f.free, v.id)
+		}
+	}
+}
+
+// Classes counts the classes that are remembered.
+func (f *Federation) Classes() int { return len(f.classID) }
 
 // fedQuery is a request prepared for all sites.
 type fedQuery struct {

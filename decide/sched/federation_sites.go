@@ -22,6 +22,7 @@ func (f *Federation) Remove(name string) {
 	if !ok {
 		return
 	}
+	f.drop(f.list[i].classes)
 	last := len(f.list) - 1
 	f.list[i] = f.list[last]
 	f.index[f.list[i].name] = i

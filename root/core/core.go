@@ -50,6 +50,7 @@ type Core struct {
 	labels    *labels
 	upgrades  *upgrades
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
+	strangers map[string]map[string]int       // by site and reason: events on this connection about what the root does not know
 }
 
 // siteReport is the newest aggregate of a site.
@@ -69,7 +70,8 @@ func New(opt Options) *Core {
 	opt.Sets.Common = commonIn(codec)
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
 		codec: codec, reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
-		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
+		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{},
+		strangers: map[string]map[string]int{}}
 	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
@@ -177,6 +179,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			heard = k.Heard
 		}
 		c.away.arrivals(now, m.Hello.Name, heard, &fx)
+		delete(c.strangers, m.Hello.Name)
 		c.away.lives(now, &fx)
 		sets, events := c.Children.Up(now, m.Hello)
 		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
@@ -305,7 +308,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
 			c.Children.Ignored.Count(members.IgnoredUnknown)
-			stranger(now, m.Name, &o, fx)
+			stranger(c, now, m.Name, &o, fx)
 			continue
 		}
 		c.suspects.unknownToken(now, m.Name, &o, fx)
@@ -553,6 +556,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)
+	delete(c.strangers, name)
 	c.suspects.cordons.forget(name, fx)
 	c.labels.forget(name, fx)
 	c.upgrades.forget(now, name, fx)

@@ -63,11 +63,42 @@ func orphans(core *Core) (list []orphan) {
 
 // stranger tells of an instance that a site runs and this store does not know: it was restored from an older backup. It
 // is left alone until somebody names it or an operator ends it, and of one that is ending nothing is said.
-func stranger(now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
+func stranger(c *Core, now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
 	if o.Phase != skerry.PhaseStopping && !o.State.Final() {
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(site),
-			Text: "cluster " + site + " runs " + string(o.ID) + ", which this store does not know; it is left running"})
+		c.named(now, site, "UnknownInstance", "cluster "+site+" runs "+wire.Short(string(o.ID))+
+			", which this store does not know; it is left running", fx)
 	}
+}
+
+// strangersNamed is how many events tell of what one site has on a connection and the root does not know, of each kind: a site that says it
+// has very many would fill the events, the store and the log.
+const strangersNamed = 64
+
+// unknownAt gives the counts of what a site said on this connection of what the root does not know.
+func (c *Core) unknownAt(site string) map[string]int {
+	count := c.strangers[site]
+	if count == nil {
+		count = map[string]int{}
+		for _, key := range c.Children.Get(site).Desired.Keys() {
+			if app, ok := wire.ParseAmendedKey(key); ok && c.Apps.App(app) == nil {
+				count[answered]++
+			}
+		}
+		c.strangers[site] = count
+	}
+	return count
+}
+
+// named tells of something at a site that the root does not know, unless many were told of on this connection.
+func (c *Core) named(now time.Time, site, reason, text string, fx *wire.Effects) {
+	count := c.unknownAt(site)
+	if count[reason] >= strangersNamed {
+		return
+	}
+	if count[reason]++; count[reason] == strangersNamed {
+		text += "; others are not named"
+	}
+	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: reason, Cluster: skerry.ClusterName(site), Text: text})
 }
 
 // decideOrphan adopts or ends an orphan, at every site that has it.

@@ -198,6 +198,7 @@ func (trust *suspects) examine(now time.Time, site string, r *wire.ClusterReport
 	if text == "" {
 		text = trust.miscounted(site, r)
 	}
+	text = wire.Short(text) // it has names that the site gave
 	if text != "" || trust.books[site] != nil {
 		trust.marked(now, site, trust.book(site).Check(now, evidence.Counts, text != "", text), text, fx)
 	}
@@ -241,6 +242,7 @@ func (trust *suspects) miscounted(site string, report *wire.ClusterReport) strin
 	if child == nil || !child.Settled() {
 		return ""
 	}
+	unknown := -1 // not counted yet
 	for _, q := range report.Services {
 		if q.Ready == 0 {
 			continue
@@ -255,7 +257,13 @@ func (trust *suspects) miscounted(site string, report *wire.ClusterReport) strin
 		if copies {
 			continue
 		}
-		if q.Ready > held && q.Ready > held+trust.unknownAt(child) {
+		if q.Ready <= held {
+			continue
+		}
+		if unknown < 0 {
+			unknown = trust.unknownAt(child)
+		}
+		if q.Ready > held+unknown {
 			return fmt.Sprintf("it reports %d ready instances of %s and was given %d", q.Ready, q.Service, held)
 		}
 	}
