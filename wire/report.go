@@ -237,6 +237,13 @@ type Device struct {
 	At     string            `json:"at,omitempty" cbor:"4,keyasint,omitempty"`     // where it is now: its node, or its host in the network
 }
 
+// Kept is what a site's store has of them: nothing is placed on a worker that is not connected.
+func (f *WorkerFacts) Kept() *WorkerFacts {
+	kept := *f
+	kept.Features, kept.DeviceDetails = nil, nil
+	return &kept
+}
+
 // Details gives what a worker tells of its devices, by name, within bounds: an agent may be anybody's.
 func (f *WorkerFacts) Details() map[string]Device {
 	if len(f.DeviceDetails) == 0 {

@@ -472,6 +472,7 @@ func (f *Federation) Rank(now time.Time, req *Request, seed uint64, keep int) ([
 	if total == len(out) && len(out) == maxRuledOut {
 		decision.Why = decision.Why[:maxRuledOut] // all of them are told of
 	}
+	decision.Bound()
 	return names, decision
 }
 
