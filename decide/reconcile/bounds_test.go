@@ -66,14 +66,15 @@ func TestReplicaIsBounded(t *testing.T) {
 	if g.gen++; !g.delta("second", value) {
 		t.Error("what was taken away makes no room")
 	}
-	small := &grower{r: NewReplica("s", "p/", Options{MaxSet: most})}
+	const few = most / 4
+	small := &grower{r: NewReplica("s", "p/", Options{MaxSet: few})}
 	small.begin("a", "first", nil)
-	for n := range 10_000 {
+	for n := range 4_000 {
 		if !small.delta(fmt.Sprint(n), nil) {
 			break
 		}
 	}
-	if n := small.r.Len(); n > most/keptBeside {
+	if n := small.r.Len(); n > few/keptBeside {
 		t.Errorf("%d items without a value are kept, of which each takes %d bytes of memory and more", n, keptBeside)
 	}
 	lives := &grower{r: NewReplica("s", "p/", Options{MaxSet: most})}

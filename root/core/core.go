@@ -385,16 +385,20 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 // decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
 // runs on.
 func (c *Core) decideOrphans(child *members.Child) {
-	orphans, _ := child.Desired.Orphans()
-	for _, o := range orphans {
-		id, ok := strings.CutPrefix(o.Key, "inst/")
+	var elsewhere []string
+	for key := range child.Desired.EachOrphan { // after each message of the site, and most it has are its own
+		id, ok := strings.CutPrefix(key, "inst/")
 		i := c.Apps.Instance(skerry.InstanceID(id))
 		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
 			continue // unknown, or a copy whose fate is decided elsewhere
 		}
 		if i.Holder != child.Name {
-			c.Children.Delete(child.Name, o.Key)
+			elsewhere = append(elsewhere, key)
 		}
+	}
+	slices.Sort(elsewhere)
+	for _, key := range elsewhere {
+		c.Children.Delete(child.Name, key)
 	}
 }
 

@@ -154,3 +154,19 @@ func TestManyExtents(t *testing.T) {
 func prefixNumber(n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 0}), 24)
 }
+
+// What a site tells of others is looked at whenever anything of any site changes, so that it may tell no more than can be.
+func TestSiteThatTellsTooMuch(t *testing.T) {
+	r := newHostileRoot(t, "liar")
+	items := map[string][]byte{}
+	for n := range maxTold + 10_000 {
+		items[fmt.Sprint("to/none/", n)] = nil
+	}
+	r.say("liar", items)
+	if n := len(r.c.relations.told["liar"]); n > maxTold {
+		t.Errorf("%d items are looked at, want at most %d", n, maxTold)
+	}
+	if n := r.c.relations.counts[refusedTold]; n < 10_000 {
+		t.Errorf("%d are counted as refused, want 10000", n)
+	}
+}
