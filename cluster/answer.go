@@ -19,7 +19,6 @@ import (
 	"skerry.dev/skerry/internal/loop"
 	"skerry.dev/skerry/internal/panics"
 	"skerry.dev/skerry/internal/tier"
-	"skerry.dev/skerry/link"
 	"skerry.dev/skerry/wire"
 )
 
@@ -207,10 +206,7 @@ func (s *Server) askWorker(ctx context.Context, worker, path string, most int64,
 // serveCheckpoint passes a worker's question for a state on. What comes back only the worker can read that has the key.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.URL.Path, checkpointPath)
-	to := ""
-	if peer := link.PeerFrom(r.Context()); peer != nil {
-		to = peer.Name()
-	}
+	to := tier.PeerOf(r)
 	worker, err := tier.View(r.Context(), s.Role, func(c *core.Core) (string, error) { return c.Checkpoint(skerry.InstanceID(id), to) })
 	if r.Method != http.MethodGet {
 		err = skerry.Errorf(skerry.CodeInvalid, "a state is asked for by GET")

@@ -107,10 +107,10 @@ func (n *nameServer) run(ctx context.Context) error {
 
 // zonesOf makes the zones of what the site offers. All hosts are in the site's own zone, under their whole name, because
 // the root leads there; those that are in a zone are also in that as they are.
-func zonesOf(serial uint32, o *tier.NameOptions, hosts []network.HostEntries) resolver.AuthorityConfig {
+func zonesOf(serial uint32, names *tier.NameOptions, hosts []network.HostEntries) resolver.AuthorityConfig {
 	c := resolver.AuthorityConfig{Serial: serial}
-	for i, zone := range o.Zones {
-		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
+	for i, zone := range names.Zones {
+		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: names.Addrs}}}
 		led := map[string]bool{} // names to which the root leads
 		for _, h := range hosts {
 			if i == 0 {

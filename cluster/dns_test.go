@@ -60,7 +60,8 @@ func TestHostsNamedLikeOthers(t *testing.T) {
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", pc.LocalAddr().String())
 	}}
-	for name, want := range map[string]string{"ns.harbour.example.org.": "192.0.2.53", "shop.example.net.harbour.example.org.": "198.51.100.1"} {
+	for name, want := range map[string]string{"ns.harbour.example.org.": "192.0.2.53",
+		"shop.example.net.harbour.example.org.": "198.51.100.1"} {
 		if got, err := r.LookupHost(t.Context(), name); err != nil || !slices.Equal(got, []string{want}) {
 			t.Errorf("%s is at %v (%v), want %s", name, got, err, want)
 		}

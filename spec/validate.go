@@ -179,7 +179,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 			}
 		}
 	}
-	c.amounts(p, s)
+	amounts(c, p, s)
 	c.volumes(p, s)
 	c.devices(p, s)
 	c.secrets(p, s)
@@ -359,7 +359,7 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 }
 
 // amounts bounds what each instance takes of its worker's tables: of mounts, loop devices and ports there is one for all.
-func (c *checker) amounts(p string, s *ServiceSpec) {
+func amounts(c *checker, p string, s *ServiceSpec) {
 	mounts := len(s.Mounts)
 	for _, list := range [][]SideContainer{s.Init, s.Sidecars} {
 		for i := range list {

@@ -117,9 +117,10 @@ func (pr *prober) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.Probe
 		}
 	}
 	client := http.Client{
-		Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHeader, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return pr.dial(ctx, a.A.ID, p.Port)
-		}},
+		Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHeader,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return pr.dial(ctx, a.A.ID, p.Port)
+			}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)

@@ -67,11 +67,7 @@ func New(opt Options) *Core {
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
-	below := opt.Sets
-	if below.MaxSet == 0 {
-		below.MaxSet = maxTold
-	}
-	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, below), site: sched.NewSite(),
+	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.below()), site: sched.NewSite(),
 		held: map[string]bool{}, keepCounts: map[string]keeps{}, far: network.NewFar(), releases: moves.NewReleases(),
 		farewells: moves.NewFarewells(), hearing: moves.NewHearing(), neighbours: moves.NewNeighbours()}
 	core := &Core{opt: opt}
@@ -102,9 +98,6 @@ func New(opt Options) *Core {
 	core.trust = trust.New(witnesses{core.overlay})
 	return core
 }
-
-// maxTold is how much is kept of what one worker tells, in bytes of memory: a cluster may run on a small machine.
-const maxTold = 64 << 20
 
 func newOverlay(b *books, opt *Options) *overlay {
 	dir := &directories{books: b, opt: opt, overlayNet: newOverlayNet()}

@@ -131,7 +131,7 @@ func TestReportOfASiteFitsAFrame(t *testing.T) {
 	}
 }
 
-// A worker that says it keeps very many things of an earlier life, and runs very many instances that its site does not know, holds its site up
+// A worker that says it keeps very many things of an earlier life, and runs very many instances that its site does not know, holds it up
 // for no longer than that takes to read, and does not fill its events.
 func TestStrangersOfAWorker(t *testing.T) {
 	l := newLiar(t)
@@ -148,8 +148,8 @@ func TestStrangersOfAWorker(t *testing.T) {
 	}
 	digest := reconcile.DigestOf(kv)
 	d := l.c.Children.Get("w").Desired
-	l.keep(l.c.Step(l.now, ChildFrame{Name: "w", Msg: &wire.SetAck{Set: "desired", Incarnation: d.Incarnation(), Gen: d.Gen(), Digest: d.Digest(),
-		Orphans: many, OrphanDigest: digest}}))
+	l.keep(l.c.Step(l.now, ChildFrame{Name: "w", Msg: &wire.SetAck{Set: "desired", Incarnation: d.Incarnation(), Gen: d.Gen(),
+		Digest: d.Digest(), Orphans: many, OrphanDigest: digest}}))
 	l.keep(l.c.Step(l.now, ChildFrame{Name: "w", Msg: &wire.SetHeld{Set: "desired", Digest: digest, Items: held, Last: true}}))
 	if orphans, _ := d.Orphans(); len(orphans) < many {
 		t.Fatalf("it is heard of %d that it keeps, want %d", len(orphans), many)

@@ -224,8 +224,8 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	if n := len(mustJSON(facts.Kept())); n > maxFacts {
 		if !w.immodest {
 			w.immodest = true
-			rp.siteEvent(fx, now, wire.EventWarning, "Implausible", fmt.Sprintf("worker %s says %d bytes of itself, which are not read: at most %d are",
-				name, n, maxFacts), name)
+			rp.siteEvent(fx, now, wire.EventWarning, "Implausible", fmt.Sprintf(
+				"worker %s says %d bytes of itself, which are not read: at most %d are", name, n, maxFacts), name)
 		}
 		return members.IgnoredUnreadable
 	}

@@ -68,8 +68,8 @@ func (n *Neighbours) Learn(assigned *spec.Assignment, use *wire.QoS, capacity sk
 	known.scale += (ratio - known.scale) * learnRate
 }
 
-// Bounded brings what a worker says of an instance to between 0 and 1 where it is summed with what others say, and leaves out round trips to
-// services that its own has no link to: a broken or hostile worker must harm only itself.
+// Bounded brings what a worker says of an instance to between 0 and 1 where it is summed with what others say, and leaves out round trips
+// to services that its own has no link to: a broken or hostile worker must harm only itself.
 func Bounded(q wire.QoS, links []spec.Link) wire.QoS {
 	var trips map[string]float64
 	for _, l := range links {

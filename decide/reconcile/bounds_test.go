@@ -39,8 +39,8 @@ func (g *grower) begin(inc string, key string, value []byte) bool {
 	return out.Complete
 }
 
-// A peer cannot have more kept than Options.MaxSet, however it comes: in one transfer, change by change, or as what each of many lives of its
-// set leaves behind. What it takes away makes room.
+// A peer cannot have more kept than Options.MaxSet, however it comes: in one transfer, change by change, or as what each of many lives of
+// its set leaves behind. What it takes away makes room.
 func TestReplicaIsBounded(t *testing.T) {
 	const most = 1 << 20
 	held := func(r *Replica) (n int) {

@@ -371,8 +371,8 @@ func (r *Replica) sizeWith(inc skerry.Incarnation, fresh map[string]replicaItem,
 	return size
 }
 
-// DropOrphans forgets all orphans where these take more than half of the room, for a set of which what the present incarnation does not name
-// is no longer so.
+// DropOrphans forgets all orphans where these take more than half of the room, for a set of which what the present incarnation does not
+// name is no longer so.
 func (r *Replica) DropOrphans() {
 	if r.size <= r.opt.MaxSet/2 || len(r.orphans) == 0 {
 		return

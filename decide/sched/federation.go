@@ -14,15 +14,11 @@ import (
 
 // Federation is the root's view of the sites: aggregates only. It is not safe for use by several goroutines.
 type Federation struct {
-	index   map[string]int
-	list    []site
-	classes []wire.Class // each once
-	classID map[string]int32
-	keys    []string  // in classID, of each of classes
-	uses    []int32   // sites that have each of them
-	free    []int32   // classes that none has
-	normal  []float64 // of exceeds
-	ways    func(a, b string) (ms float64, ok bool)
+	index  map[string]int
+	list   []site
+	normal []float64 // of exceeds
+	ways   func(a, b string) (ms float64, ok bool)
+	classTable
 }
 
 // site is one site with what a query needs worked out beforehand.
@@ -60,7 +56,8 @@ type classView struct {
 
 // NewFederation makes an empty federation.
 func NewFederation() *Federation {
-	f := &Federation{index: map[string]int{}, classID: map[string]int32{}, normal: make([]float64, 2*normalSpan*normalSteps+2)}
+	f := &Federation{index: map[string]int{}, normal: make([]float64, 2*normalSpan*normalSteps+2),
+		classTable: classTable{classID: map[string]int32{}}}
 	for i := range f.normal {
 		z := float64(i)/normalSteps - normalSpan
 		f.normal[i] = 0.5 * math.Erfc(z/math.Sqrt2)
@@ -141,7 +138,9 @@ func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 		s.workers += int(v.workers)
 		s.classes = append(s.classes, v)
 	}
-	f.drop(before)
+	for _, v := range before {
+		f.drop(v.id)
+	}
 	for j, v := range sum {
 		s.sum[j] = int64(math.Min(math.Max(v, 0), math.MaxInt64/4))
 	}
@@ -155,41 +154,6 @@ func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
-
-func (f *Federation) class(k wire.Class) int32 {
-	key := k.Arch + "\x00" + strings.Join(k.Runtimes, "\x01") + "\x00" + strings.Join(k.Devices, "\x01")
-	if k.Egress {
-		key += "\x00egress"
-	}
-	if len(k.Features) > 0 {
-		key += "\x00" + strings.Join(k.Features, "\x01")
-	}
-	id, ok := f.classID[key]
-	if last := len(f.free) - 1; !ok && last >= 0 {
-		id, f.free = f.free[last], f.free[:last]
-		f.classes[id], f.keys[id], f.classID[key] = k, key, id
-	} else if !ok {
-		id = int32(len(f.classes))
-		f.classes, f.keys, f.uses = append(f.classes, k), append(f.keys, key), append(f.uses, 0)
-		f.classID[key] = id
-	}
-	f.uses[id]++
-	return id
-}
-
-// drop forgets the classes that a site had and no site has any more.
-func (f *Federation) drop(had []classView) {
-	for _, v := range had {
-		if f.uses[v.id]--; f.uses[v.id] == 0 {
-			delete(f.classID, f.keys[v.id])
-			f.classes[v.id], f.keys[v.id] = wire.Class{}, ""
-			f.free = append(f.free, v.id)
-		}
-	}
-}
-
-// Classes counts the classes that are remembered.
-func (f *Federation) Classes() int { return len(f.classID) }
 
 // fedQuery is a request prepared for all sites.
 type fedQuery struct {

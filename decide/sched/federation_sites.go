@@ -22,7 +22,9 @@ func (f *Federation) Remove(name string) {
 	if !ok {
 		return
 	}
-	f.drop(f.list[i].classes)
+	for _, v := range f.list[i].classes {
+		f.drop(v.id)
+	}
 	last := len(f.list) - 1
 	f.list[i] = f.list[last]
 	f.index[f.list[i].name] = i

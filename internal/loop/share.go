@@ -27,8 +27,8 @@ type Share struct {
 func NewShare() *Share { return &Share{line: make(chan struct{}, lineLength)} }
 
 // PostShare is Post for a sender with a share, which it waits for. It is for one goroutine.
-func (l *Loop) PostShare(s *Share, msg any) bool {
-	if rest := time.Duration(s.owed.Swap(0)); rest > 0 {
+func (l *Loop) PostShare(share *Share, msg any) bool {
+	if rest := time.Duration(share.owed.Swap(0)); rest > 0 {
 		t := time.NewTimer(rest)
 		defer t.Stop()
 		select {
@@ -38,12 +38,12 @@ func (l *Loop) PostShare(s *Share, msg any) bool {
 		}
 	}
 	select {
-	case s.line <- struct{}{}:
+	case share.line <- struct{}{}:
 	case <-l.done:
 		return false
 	}
 	select {
-	case l.in <- input{msg: msg, share: s}:
+	case l.in <- input{msg: msg, share: share}:
 		return true
 	case <-l.done:
 		return false

@@ -11,7 +11,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/artifact/imageref"
 	"skerry.dev/skerry/decide/apps"
-	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/wire"
 )
 
@@ -72,11 +71,11 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 	switch {
 	case answer.Why != "": // not even kept for undo
 	case err != nil && !c.nets.holds(site, app):
-		if c.Apps.App(app) == nil && !c.mayAnswer(child) {
+		if c.Apps.App(app) == nil && !c.strangers.answers(site) {
 			return
 		}
 		answer.Why = "the site holds nothing of it"
-		c.named(now, site, "AmendmentRefused",
+		c.strangers.named(now, site, "AmendmentRefused",
 			"cluster "+site+" tells of a change of application "+app.String()+", of which it holds nothing", fx)
 	case err != nil:
 		answer.Why = whyNot(err)
@@ -86,19 +85,6 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 		c.amended(now, site, started, ended, fx)
 	}
 	_ = c.Children.Put(site, wire.AmendedKey(app), c.codec.Marshal(&answer)) // it is small
-}
-
-// maxRefusedAmendments bounds the answers to a site about applications that the root does not have: each is kept, and there may be any number.
-const maxRefusedAmendments = 1024
-
-// answered counts, among what is unknown at a site, such answers.
-const answered = "answered"
-
-// mayAnswer reports whether a site is answered about one more application that is not there. What it has let go of since it connected counts.
-func (c *Core) mayAnswer(child *members.Child) bool {
-	count := c.unknownAt(child.Name)
-	count[answered]++
-	return count[answered] <= maxRefusedAmendments
 }
 
 // foreignImage gives an image of the built-in registry that an amendment has an application run anew, and that belongs to another

@@ -50,7 +50,7 @@ type Core struct {
 	labels    *labels
 	upgrades  *upgrades
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
-	strangers map[string]map[string]int       // by site and reason: events on this connection about what the root does not know
+	strangers *strangers
 }
 
 // siteReport is the newest aggregate of a site.
@@ -70,9 +70,9 @@ func New(opt Options) *Core {
 	opt.Sets.Common = commonIn(codec)
 	c := &Core{opt: opt, Apps: apps.New(opt.Seed, "r"), Children: members.NewChildren(opt.Incarnation, opt.Sets),
 		codec: codec, reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
-		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{},
-		strangers: map[string]map[string]int{}}
+		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
+	c.strangers = newStrangers(c.Apps, c.Children)
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
 	c.labels = newLabels(c.Apps, c.Children, c.fed.Federation)
@@ -179,7 +179,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			heard = k.Heard
 		}
 		c.away.arrivals(now, m.Hello.Name, heard, &fx)
-		delete(c.strangers, m.Hello.Name)
+		c.strangers.forget(m.Hello.Name)
 		c.away.lives(now, &fx)
 		sets, events := c.Children.Up(now, m.Hello)
 		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
@@ -308,7 +308,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
 			c.Children.Ignored.Count(members.IgnoredUnknown)
-			stranger(c, now, m.Name, &o, fx)
+			c.strangers.runs(now, m.Name, &o, fx)
 			continue
 		}
 		c.suspects.unknownToken(now, m.Name, &o, fx)
@@ -379,26 +379,6 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 				c.gone(now, m.Name, i.ID, fx)
 			}
 		}
-	}
-}
-
-// decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
-// runs on.
-func (c *Core) decideOrphans(child *members.Child) {
-	var elsewhere []string
-	for key := range child.Desired.EachOrphan { // after each message of the site, and most it has are its own
-		id, ok := strings.CutPrefix(key, "inst/")
-		i := c.Apps.Instance(skerry.InstanceID(id))
-		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
-			continue // unknown, or a copy whose fate is decided elsewhere
-		}
-		if i.Holder != child.Name {
-			elsewhere = append(elsewhere, key)
-		}
-	}
-	slices.Sort(elsewhere)
-	for _, key := range elsewhere {
-		c.Children.Delete(child.Name, key)
 	}
 }
 
@@ -560,7 +540,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)
-	delete(c.strangers, name)
+	c.strangers.forget(name)
 	c.suspects.cordons.forget(name, fx)
 	c.labels.forget(name, fx)
 	c.upgrades.forget(now, name, fx)

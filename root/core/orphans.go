@@ -9,6 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -61,44 +62,24 @@ func orphans(core *Core) (list []orphan) {
 	return list
 }
 
-// stranger tells of an instance that a site runs and this store does not know: it was restored from an older backup. It
-// is left alone until somebody names it or an operator ends it, and of one that is ending nothing is said.
-func stranger(c *Core, now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
-	if o.Phase != skerry.PhaseStopping && !o.State.Final() {
-		c.named(now, site, "UnknownInstance", "cluster "+site+" runs "+wire.Short(string(o.ID))+
-			", which this store does not know; it is left running", fx)
-	}
-}
-
-// strangersNamed is how many events tell of what one site has on a connection and the root does not know, of each kind: a site that says it
-// has very many would fill the events, the store and the log.
-const strangersNamed = 64
-
-// unknownAt gives the counts of what a site said on this connection of what the root does not know.
-func (c *Core) unknownAt(site string) map[string]int {
-	count := c.strangers[site]
-	if count == nil {
-		count = map[string]int{}
-		for _, key := range c.Children.Get(site).Desired.Keys() {
-			if app, ok := wire.ParseAmendedKey(key); ok && c.Apps.App(app) == nil {
-				count[answered]++
-			}
+// decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
+// runs on.
+func (c *Core) decideOrphans(child *members.Child) {
+	var elsewhere []string
+	for key := range child.Desired.EachOrphan { // after each message of the site, and most it has are its own
+		id, ok := strings.CutPrefix(key, "inst/")
+		i := c.Apps.Instance(skerry.InstanceID(id))
+		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
+			continue // unknown, or a copy whose fate is decided elsewhere
 		}
-		c.strangers[site] = count
+		if i.Holder != child.Name {
+			elsewhere = append(elsewhere, key)
+		}
 	}
-	return count
-}
-
-// named tells of something at a site that the root does not know, unless many were told of on this connection.
-func (c *Core) named(now time.Time, site, reason, text string, fx *wire.Effects) {
-	count := c.unknownAt(site)
-	if count[reason] >= strangersNamed {
-		return
+	slices.Sort(elsewhere)
+	for _, key := range elsewhere {
+		c.Children.Delete(child.Name, key)
 	}
-	if count[reason]++; count[reason] == strangersNamed {
-		text += "; others are not named"
-	}
-	fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: reason, Cluster: skerry.ClusterName(site), Text: text})
 }
 
 // decideOrphan adopts or ends an orphan, at every site that has it.

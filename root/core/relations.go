@@ -39,8 +39,8 @@ const (
 	refusedExtent = "addresses of instances that another site has"
 )
 
-// maxWants bounds the services of other sites whose routes one site may want, maxTold all that it may tell of this kind: all of it is looked
-// at whenever something of any site changes.
+// maxWants bounds the services of other sites whose routes one site may want, maxTold all that it may tell of this kind: all of it is
+// looked at whenever something of any site changes.
 const maxWants, maxTold = 16384, 1 << 17
 
 func newRelations() relations {

@@ -243,28 +243,25 @@ func (trust *suspects) miscounted(site string, report *wire.ClusterReport) strin
 		return ""
 	}
 	unknown := -1 // not counted yet
-	for _, q := range report.Services {
-		if q.Ready == 0 {
+	for _, service := range report.Services {
+		if service.Ready == 0 {
 			continue
 		}
 		held, copies := 0, false
-		for _, i := range trust.apps.Instances(q.Service) {
+		for _, i := range trust.apps.Instances(service.Service) {
 			copies = copies || i.Spec != nil && i.Spec.Mode == spec.ModePerWorker // one stands for a copy on each worker
 			if i.Holder == site || i.Next != nil && i.Next.Holder == site || i.Left != nil && i.Left.Holder == site {
 				held++
 			}
 		}
-		if copies {
-			continue
-		}
-		if q.Ready <= held {
+		if copies || service.Ready <= held {
 			continue
 		}
 		if unknown < 0 {
 			unknown = trust.unknownAt(child)
 		}
-		if q.Ready > held+unknown {
-			return fmt.Sprintf("it reports %d ready instances of %s and was given %d", q.Ready, q.Service, held)
+		if service.Ready > held+unknown {
+			return fmt.Sprintf("it reports %d ready instances of %s and was given %d", service.Ready, service.Service, held)
 		}
 	}
 	return ""
