@@ -206,7 +206,8 @@ func (s *Server) askWorker(ctx context.Context, worker, path string, most int64,
 // serveCheckpoint passes a worker's question for a state on. What comes back only the worker can read that has the key.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.URL.Path, checkpointPath)
-	worker, err := tier.View(r.Context(), s.Role, func(c *core.Core) (string, error) { return c.Checkpoint(skerry.InstanceID(id)) })
+	to := tier.PeerOf(r)
+	worker, err := tier.View(r.Context(), s.Role, func(c *core.Core) (string, error) { return c.Checkpoint(skerry.InstanceID(id), to) })
 	if r.Method != http.MethodGet {
 		err = skerry.Errorf(skerry.CodeInvalid, "a state is asked for by GET")
 	}

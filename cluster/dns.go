@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,25 +107,34 @@ func (n *nameServer) run(ctx context.Context) error {
 
 // zonesOf makes the zones of what the site offers. All hosts are in the site's own zone, under their whole name, because
 // the root leads there; those that are in a zone are also in that as they are.
-func zonesOf(serial uint32, o *tier.NameOptions, hosts []network.HostEntries) resolver.AuthorityConfig {
+func zonesOf(serial uint32, names *tier.NameOptions, hosts []network.HostEntries) resolver.AuthorityConfig {
 	c := resolver.AuthorityConfig{Serial: serial}
-	for i, zone := range o.Zones {
-		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: o.Addrs}}}
+	for i, zone := range names.Zones {
+		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: names.Addrs}}}
+		led := map[string]bool{} // names to which the root leads
 		for _, h := range hosts {
-			var points []resolver.Point
-			for _, e := range h.Entries {
-				points = append(points, resolver.Point{ID: e.Worker, Addrs: e.Addrs, Near: e.Near, Healthy: e.Healthy})
-			}
 			if i == 0 {
-				d.Hosts = append(d.Hosts, resolver.Host{Name: resolver.SiteName(h.Host, zone), Points: points})
+				name := resolver.SiteName(h.Host, zone)
+				led[strings.TrimSuffix(name, ".")] = true
+				d.Hosts = append(d.Hosts, resolver.Host{Name: name, Points: pointsOf(h)})
 			}
-			if spec.HostWithin(h.Host, zone) {
-				d.Hosts = append(d.Hosts, resolver.Host{Name: h.Host, Points: points})
+		}
+		for _, h := range hosts {
+			// A host may be called as another one is in the site's zone, and be another organisation's.
+			if spec.HostWithin(h.Host, zone) && !led[h.Host] {
+				d.Hosts = append(d.Hosts, resolver.Host{Name: h.Host, Points: pointsOf(h)})
 			}
 		}
 		c.Domains = append(c.Domains, d)
 	}
 	return c
+}
+
+func pointsOf(h network.HostEntries) (points []resolver.Point) {
+	for _, e := range h.Entries {
+		points = append(points, resolver.Point{ID: e.Worker, Addrs: e.Addrs, Near: e.Near, Healthy: e.Healthy})
+	}
+	return points
 }
 
 // measure finds out how far the networks are from which was asked.

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -34,6 +36,38 @@ func TestZones(t *testing.T) {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}
+}
+
+// A host that is called as another one is in the site's zone, or as the zone's name server, takes nothing from others.
+func TestHostsNamedLikeOthers(t *testing.T) {
+	o := &tier.NameOptions{Listen: "192.0.2.53:53", Zones: []string{"harbour.example.org"}}
+	if err := o.Fill(); err != nil {
+		t.Fatal(err)
+	}
+	entry := func(worker string, addr string) []network.Entry {
+		return []network.Entry{{Worker: worker, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Healthy: true}}
+	}
+	a := resolver.NewAuthority(resolver.AuthorityOptions{})
+	a.Set(zonesOf(1, o, []network.HostEntries{{Host: "ns.harbour.example.org", Entries: entry("thief", "198.51.100.66")},
+		{Host: "shop.example.net", Entries: entry("shop", "198.51.100.1")},
+		{Host: "shop.example.net.harbour.example.org", Entries: entry("thief", "198.51.100.66")}}))
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- a.ServeUDP(pc) }()
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", pc.LocalAddr().String())
+	}}
+	for name, want := range map[string]string{"ns.harbour.example.org.": "192.0.2.53",
+		"shop.example.net.harbour.example.org.": "198.51.100.1"} {
+		if got, err := r.LookupHost(t.Context(), name); err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("%s is at %v (%v), want %s", name, got, err, want)
+		}
+	}
+	a.Close()
+	<-served
 }
 
 func TestNearestStaysUntilAnotherIsClearlyNearer(t *testing.T) {

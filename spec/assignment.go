@@ -112,6 +112,7 @@ func (a *Assignment) CheckPlaces() error {
 			c.resources(p+".resources", list[i].Resources)
 		}
 	}
+	amounts(c, "spec", s)
 	c.volumes("spec", s)
 	c.devices("spec", s)
 	c.secrets("spec", s)

@@ -131,12 +131,12 @@ type ServiceSpec struct {
 	Machine  *Machine        `json:"machine,omitempty" doc:"Configuration of a machine of runtime vm."`
 	Init     []SideContainer `json:"init,omitempty" doc:"Containers that run one after another, to completion, before the main one starts."`
 	Sidecars []SideContainer `json:"sidecars,omitempty" doc:"Containers that run next to the main one; they start before it and stop after it."`
-	Volumes  []Volume        `json:"volumes,omitempty" doc:"Volumes that the containers of an instance may mount."`
+	Volumes  []Volume        `json:"volumes,omitempty" doc:"Volumes that the containers of an instance may mount; at most 100."`
 	Devices  []DeviceRequest `json:"devices,omitempty" doc:"Devices of the worker that the main container has for itself. Only containers (runtime oci) have them."`
-	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance."`
+	Config   []ConfigFile    `json:"config,omitempty" doc:"Files that appear in every container of an instance; at most 100."`
 	Secrets  []SecretUse     `json:"secrets,omitempty" doc:"Secrets of the namespace; their files appear in every container of an instance, in memory."`
 
-	Ports      []Port      `json:"ports,omitempty" doc:"Ports that the service listens on."`
+	Ports      []Port      `json:"ports,omitempty" doc:"Ports that the service listens on; at most 256."`
 	Hostname   string      `json:"hostname,omitempty" doc:"Name that the containers of an instance have for themselves; it may have dots. Others do not find them by it. Default: the instance's ID."`
 	ExtraHosts []HostEntry `json:"extraHosts,omitempty" doc:"Further lines of its hosts file. They precede names of services."`
 
@@ -176,7 +176,7 @@ type Container struct {
 	WorkingDir string                `json:"workingDir,omitempty" doc:"Directory in which the program starts."`
 	User       string                `json:"user,omitempty" doc:"User, or user:group, by name or number."`
 	StopSignal string                `json:"stopSignal,omitempty" doc:"Signal that asks the program to end. Default: the image's, else SIGTERM."`
-	Mounts     []Mount               `json:"mounts,omitempty" doc:"Where the volumes appear."`
+	Mounts     []Mount               `json:"mounts,omitempty" doc:"Where the volumes appear; at most 200 in all containers of a service."`
 	Security   Security              `json:"security,omitempty" doc:"Privileges of the program."`
 	Ulimits    map[string]Ulimit     `json:"ulimits,omitempty" doc:"Resource limits by name: as, core, cpu, data, fsize, memlock, nofile, nproc, stack. Default: those of the worker's service."`
 	Sysctls    map[string]string     `json:"sysctls,omitempty" doc:"Kernel parameters of the instance's own network and IPC namespaces, such as net.core.somaxconn. Those of the whole machine are refused."`

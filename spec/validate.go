@@ -19,6 +19,10 @@ const (
 	MaxContainers  = 20
 	MaxConfigBytes = 256 << 10
 	MaxLinks       = 100
+	MaxVolumes     = 100
+	MaxMounts      = 200 // of all containers of a service: a worker's kernel has room for some 100,000
+	MaxConfigFiles = 100
+	MaxPorts       = 256
 )
 
 type checker struct{ problems []skerry.Problem }
@@ -175,6 +179,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 			}
 		}
 	}
+	amounts(c, p, s)
 	c.volumes(p, s)
 	c.devices(p, s)
 	c.secrets(p, s)
@@ -350,6 +355,25 @@ func (c *checker) container(p string, k *Container, s *ServiceSpec) {
 		}
 		c.absolute(mp+".path", m.Path)
 		c.subPath(mp+".subPath", m.SubPath)
+	}
+}
+
+// amounts bounds what each instance takes of its worker's tables: of mounts, loop devices and ports there is one for all.
+func amounts(c *checker, p string, s *ServiceSpec) {
+	mounts := len(s.Mounts)
+	for _, list := range [][]SideContainer{s.Init, s.Sidecars} {
+		for i := range list {
+			mounts += len(list[i].Mounts)
+		}
+	}
+	for _, x := range []struct {
+		field   string
+		n, most int
+	}{{"volumes", len(s.Volumes), MaxVolumes}, {"mounts", mounts, MaxMounts}, {"config", len(s.Config), MaxConfigFiles},
+		{"ports", len(s.Ports), MaxPorts}} {
+		if x.n > x.most {
+			c.add(p+"."+x.field, "", "%d %s; at most %d are allowed", x.n, x.field, x.most)
+		}
 	}
 }
 

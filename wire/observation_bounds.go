@@ -73,6 +73,25 @@ func (e *Event) Bound() {
 	e.Cluster, e.Worker = skerry.ClusterName(cut(string(e.Cluster), maxSaidName)), skerry.WorkerName(cut(string(e.Worker), maxSaidName))
 }
 
+// Short is a text as it is told where it is a part of others, such as a reason.
+func Short(text string) string { return cut(text, 2*maxSaidName) }
+
+// Bound cuts what workers and sites have said of themselves in the reasons of a decision, which is kept with its instance.
+func (d *Decision) Bound() {
+	short := func(r *Reason) {
+		r.What, r.Text, r.Hint, r.Link = cut(r.What, maxSaidName), Short(r.Text), Short(r.Hint), cut(r.Link, maxSaidName)
+	}
+	for i := range d.Why {
+		short(&d.Why[i])
+	}
+	for i := range d.Top {
+		k := &d.Top[i]
+		if k.Suspicion = Short(k.Suspicion); k.Out != nil {
+			short(k.Out)
+		}
+	}
+}
+
 // cut shortens a text between characters.
 func cut(s string, most int) string {
 	if len(s) <= most {

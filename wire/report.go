@@ -82,6 +82,26 @@ type ClusterReport struct {
 	Certificates *SiteCertificates `json:"certificates,omitempty" cbor:"15,keyasint,omitempty"`
 }
 
+// MaxClasses bounds the classes of workers that a site tells of.
+const MaxClasses = 1024
+
+// Bound leaves out what is too much, and what is there twice: of a service the first counts.
+func (r *ClusterReport) Bound() {
+	r.Classes = r.Classes[:min(len(r.Classes), MaxClasses)]
+	seen := make(map[skerry.ServiceKey]bool, len(r.Services))
+	r.Services = slices.DeleteFunc(r.Services, func(q ServiceQoS) bool {
+		twice := seen[q.Service]
+		seen[q.Service] = true
+		return twice
+	})
+	if r.Upgrade != nil {
+		r.Upgrade.Bound()
+	}
+	if r.Certificates != nil {
+		r.Certificates.Bound()
+	}
+}
+
 // SiteCertificates counts what a site's certificates of a public authority come to. One may be expiring and failing as well.
 type SiteCertificates struct {
 	Hosts    int `json:"hosts" cbor:"1,keyasint,omitempty" doc:"Hosts that want one."`
@@ -215,6 +235,13 @@ type Device struct {
 	Labels map[string]string `json:"labels,omitempty" cbor:"2,keyasint,omitempty"`
 	Shares int               `json:"shares,omitempty" cbor:"3,keyasint,omitempty"` // instances that may have it at a time; 0: one
 	At     string            `json:"at,omitempty" cbor:"4,keyasint,omitempty"`     // where it is now: its node, or its host in the network
+}
+
+// Kept is what a site's store has of them: nothing is placed on a worker that is not connected.
+func (f *WorkerFacts) Kept() *WorkerFacts {
+	kept := *f
+	kept.Features, kept.DeviceDetails = nil, nil
+	return &kept
 }
 
 // Details gives what a worker tells of its devices, by name, within bounds: an agent may be anybody's.

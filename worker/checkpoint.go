@@ -21,6 +21,7 @@ import (
 	"filippo.io/age"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/internal/printed"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
@@ -35,6 +36,8 @@ const (
 	// leaveWait is how long a worker asks for a state that may not leave yet: its worker has to hear that it may.
 	leaveWait  = 2 * time.Minute
 	leaveAgain = 100 * time.Millisecond
+	// maxSaid is how much is kept of what tar says.
+	maxSaid = 4 << 10
 )
 
 // checkpoints moves instances with their states between workers.
@@ -100,7 +103,7 @@ func (q requests) serveCheckpoint(w http.ResponseWriter, r *http.Request, id ske
 	}
 	args := []string{"-C", q.instanceDir(id), "--xattrs", "--xattrs-include=*", "--numeric-owner", "--sparse", "-cf", "-"}
 	cmd := exec.CommandContext(ctx, "tar", append(args, checkpointDirs(q.instanceDir(id))...)...)
-	var why bytes.Buffer
+	why := printed.Head{Max: maxSaid}
 	cmd.Stdout, cmd.Stderr = sealed, &why
 	if err = cmd.Run(); err == nil {
 		err = sealed.Close()
@@ -211,7 +214,7 @@ func unpack(ctx context.Context, from io.Reader, key *age.X25519Identity, dir st
 	if err != nil {
 		return err
 	}
-	var why bytes.Buffer
+	why := printed.Head{Max: maxSaid} // an archive may have something wrong with each of its files
 	cmd.Stderr = &why
 	if err := cmd.Start(); err != nil {
 		return err

@@ -57,8 +57,8 @@ func (q requests) serveMetrics(w http.ResponseWriter, r *http.Request, id skerry
 		return skerry.Errorf(skerry.CodeInvalid, "metrics of %s: %w", id, err)
 	}
 	req.Header.Set("Accept", "text/plain")
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
-		error) {
+	t := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHeader, DialContext: func(ctx context.Context,
+		_, _ string) (net.Conn, error) {
 		return q.dialInstance(ctx, id, m.Port)
 	}}
 	res, err := (&http.Client{Transport: t, CheckRedirect: func(*http.Request,

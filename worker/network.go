@@ -26,6 +26,8 @@ import (
 const (
 	firstAutoPort = 30000
 	lastAutoPort  = 32767
+	// mostAutoPorts is how many of them the instances of one organisation have that is not privileged: the others' need some, too.
+	mostAutoPorts = (lastAutoPort - firstAutoPort + 1) / 2
 )
 
 // attachments keeps the whole wanted configuration of the network, because the network is changed only by Set. Changes
@@ -60,6 +62,7 @@ type wanted struct {
 	egress  *spec.Egress
 	inside  []hostnet.ServicePort // ports that are translated in its network
 	at      map[string]netip.Addr // addresses of the host at which alone ports are published, by the ports' names
+	org     string
 }
 
 func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
@@ -74,7 +77,7 @@ func wantedBy(a *spec.Assignment, ports []wire.PortBinding) wanted {
 			at[port.PortName()] = addr
 		}
 	}
-	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a), inside, at}
+	return wanted{ports, need.BandwidthIn, need.BandwidthOut, a.Service, a.Ordinal, core.EgressOf(a), inside, at, a.Org}
 }
 
 // want takes up an instance of an earlier life, before restore.
@@ -150,6 +153,9 @@ func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep [
 // bindLocked chooses the host ports of an instance.
 func (n *attachments) bindLocked(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
 	ports := []wire.PortBinding{}
+	if err := n.shareLocked(assigned); err != nil {
+		return nil, err
+	}
 	for _, q := range assigned.Spec.Ports {
 		b := wire.PortBinding{Name: q.PortName(), Port: q.Port, HostPort: q.HostPort, Protocol: q.Proto()}
 		if b.HostPort > 0 && n.taken[b.HostPort] && b.Protocol != "udp" {
@@ -174,6 +180,35 @@ func (n *attachments) bindLocked(assigned *spec.Assignment, keep []wire.PortBind
 	}
 	n.wants[assigned.ID] = wantedBy(assigned, ports)
 	return ports, nil
+}
+
+// shareLocked refuses an instance with which its organisation would have more of the ports that the worker chooses than it may.
+func (n *attachments) shareLocked(assigned *spec.Assignment) error {
+	asked := 0
+	for _, q := range assigned.Spec.Ports {
+		if q.HostPort < 0 {
+			asked++
+		}
+	}
+	if asked == 0 || !bounded(assigned) {
+		return nil
+	}
+	has := 0
+	for id, w := range n.wants {
+		if w.org != assigned.Org || id == assigned.ID {
+			continue
+		}
+		for _, p := range w.ports {
+			if p.HostPort >= firstAutoPort && p.HostPort <= lastAutoPort {
+				has++
+			}
+		}
+	}
+	if has+asked > mostAutoPorts {
+		return fmt.Errorf("organisation %s has %d of the %d host ports that this worker gives one organisation, and the instance asks for %d",
+			assigned.Org, has, mostAutoPorts, asked)
+	}
+	return nil
 }
 
 func (n *attachments) freePortLocked(proto string) (int, error) {

@@ -19,6 +19,7 @@ import (
 	"skerry.dev/skerry/internal/printed"
 	"skerry.dev/skerry/runtime"
 	"skerry.dev/skerry/spec"
+	"skerry.dev/skerry/wire"
 	"skerry.dev/skerry/worker/core"
 )
 
@@ -62,7 +63,7 @@ func (pr *prober) probe(ctx context.Context, a core.ProbeOn, kind core.ProbeKind
 		}
 		m := core.Probed{ID: a.A.ID, Attempt: a.Attempt, Kind: kind, OK: err == nil}
 		if err != nil {
-			m.Text = err.Error()
+			m.Text = wire.Short(err.Error())
 		}
 		pr.post(m)
 		wait, early = nextTry(time.Duration(p.Interval), early, err != nil && kind != core.Liveness)
@@ -116,9 +117,10 @@ func (pr *prober) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.Probe
 		}
 	}
 	client := http.Client{
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return pr.dial(ctx, a.A.ID, p.Port)
-		}},
+		Transport: &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHeader,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return pr.dial(ctx, a.A.ID, p.Port)
+			}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	res, err := client.Do(req)
@@ -129,16 +131,17 @@ func (pr *prober) probeHTTP(ctx context.Context, p *spec.HTTPProbe, a core.Probe
 	first := printed.Head{Max: maxAnswer}
 	io.CopyN(&first, res.Body, 64<<10)
 	if res.StatusCode < 200 || res.StatusCode > 399 {
+		status := firstLine(res.Status[:min(len(res.Status), maxAnswer)]) // its words are the instance's
 		if line := firstLine(first.String()); line != "" {
-			return fmt.Errorf("GET %s answered %s: %s", p.Path, res.Status, line)
+			return fmt.Errorf("GET %s answered %s: %s", p.Path, status, line)
 		}
-		return fmt.Errorf("GET %s answered %s", p.Path, res.Status)
+		return fmt.Errorf("GET %s answered %s", p.Path, status)
 	}
 	return nil
 }
 
-// maxAnswer is how much of a probe's answer is told.
-const maxAnswer = 256
+// maxAnswer is how much of a probe's answer is told, maxAnswerHeader how long the header of what an instance answers may be, in bytes.
+const maxAnswer, maxAnswerHeader = 256, 64 << 10
 
 // firstLine is the first line of an answer that has something on it, as far as it is text.
 func firstLine(answer string) string {

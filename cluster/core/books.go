@@ -96,8 +96,7 @@ func (b *books) saveWorker(w *worker, fx *wire.Effects) {
 	if kept.Facts != nil {
 		facts := *kept.Facts
 		facts.Signatures = facts.Signatures && len(b.admission.Signers) > 0
-		facts.Features, facts.DeviceDetails = nil, nil // nothing is placed on a worker that is not connected
-		kept.Facts = &facts
+		kept.Facts = facts.Kept()
 	}
 	fx.Put(prefixWorker+w.Name, mustJSON(workerRecord{worker: &kept, Record: w.trust.Record()}))
 }

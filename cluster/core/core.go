@@ -67,7 +67,7 @@ func New(opt Options) *Core {
 	life := opt.Incarnation + skerry.Incarnation(fmt.Sprintf(".%x", opt.Seed[:6]))
 	tells := herald{ledger: newLedger(opt.Term), name: opt.Name, workers: roster{}, codec: wire.New(),
 		Apps: apps.New(opt.Seed, "c"), Up: members.NewParent(life, opt.Sets)}
-	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.Sets), site: sched.NewSite(),
+	holds := &books{herald: tells, marks: newMarks(), Children: members.NewChildren(opt.Incarnation, opt.below()), site: sched.NewSite(),
 		held: map[string]bool{}, keepCounts: map[string]keeps{}, far: network.NewFar(), releases: moves.NewReleases(),
 		farewells: moves.NewFarewells(), hearing: moves.NewHearing(), neighbours: moves.NewNeighbours()}
 	core := &Core{opt: opt}

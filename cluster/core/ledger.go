@@ -394,10 +394,11 @@ func (l *ledger) seeking(yield func(skerry.InstanceID) bool) {
 	}
 }
 
-// Checkpoint gives the worker that has the state which a successor is to start from.
-func (l *ledger) Checkpoint(id skerry.InstanceID) (worker string, err error) {
+// Checkpoint gives the worker that has the state which a successor is to start from, to the one that is to have it: asking there ends what
+// runs.
+func (l *ledger) Checkpoint(id skerry.InstanceID, to string) (worker string, err error) {
 	p := l.places[id]
-	if p == nil || p.Next == nil || p.Next.Recipient == "" {
+	if p == nil || p.Next == nil || p.Next.Recipient == "" || p.Next.Worker != to {
 		return "", skerry.Errorf(skerry.CodeConflict, "instance %q is not to leave its worker", id)
 	}
 	return p.Worker, nil

@@ -43,3 +43,15 @@ type Options struct {
 	Zone        string
 	NameServers []netip.Addr
 }
+
+// maxTold is how much is kept of what one worker tells, in bytes of memory: a cluster may run on a small machine.
+const maxTold = 64 << 20
+
+// below gives the options of the sets between the cluster and its workers.
+func (o *Options) below() reconcile.Options {
+	sets := o.Sets
+	if sets.MaxSet == 0 {
+		sets.MaxSet = maxTold
+	}
+	return sets
+}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -173,9 +174,13 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 		r.Coordinate = nil // a broken or hostile worker is nowhere
 	}
 	refusing, held := w.report.Refusing, w.report.Frozen
-	r.Ingress = countable(r.Ingress)
+	r.Ingress = rp.overlay.countable(r.Ingress)
 	if len(r.Frozen) > maxFrozen {
 		r.Frozen = strings.ToValidUTF8(r.Frozen[:maxFrozen], "")
+	}
+	r.Refusing = wire.Short(r.Refusing)
+	if r.Pace != nil {
+		r.Pace.Why = wire.Short(r.Pace.Why)
 	}
 	w.report, w.reportAt = r, now
 	w.report.Heard = nil
@@ -193,7 +198,7 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	for _, id := range sortedIDs(r.Instances) {
 		q := r.Instances[id]
 		if p := rp.places[id]; p != nil && p.Worker == name {
-			use := moves.Bounded(q)
+			use := moves.Bounded(q, p.A.Spec.Links)
 			p.qos = &use
 			if math.Abs(p.load()-p.told) >= loadStep && rp.interests.Wanted(p.A.Service) {
 				p.told = p.load()
@@ -215,6 +220,14 @@ func (rp *reports) workerReport(now time.Time, name string, m *wire.Report, fx *
 	rp.overlay.trim(now, w)
 	if facts == nil {
 		return ""
+	}
+	if n := len(mustJSON(facts.Kept())); n > maxFacts {
+		if !w.immodest {
+			w.immodest = true
+			rp.siteEvent(fx, now, wire.EventWarning, "Implausible", fmt.Sprintf(
+				"worker %s says %d bytes of itself, which are not read: at most %d are", name, n, maxFacts), name)
+		}
+		return members.IgnoredUnreadable
 	}
 	facts, found := rp.trust.Capacity(now, name, facts)
 	rp.guard.counted(now, found, fx)
@@ -369,13 +382,15 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 // stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is
 // left alone until its owner names it or an operator ends it.
 func (rp *reports) stranger(now time.Time, worker string, id skerry.InstanceID, fx *wire.Effects) {
-	list, _ := rp.Children.Get(worker).Desired.Orphans()
-	for _, o := range list {
-		if o.Key == wire.AssignmentKey(id) {
-			rp.siteEvent(fx, now, wire.EventWarning, "UnknownInstance",
-				"worker "+worker+" runs "+string(id)+", which this site's store does not know; it is left running", worker)
-		}
+	w := rp.workers[worker]
+	if _, held := rp.Children.Get(worker).Desired.Orphan(wire.AssignmentKey(id)); !held || w == nil || w.strangers >= namedMost {
+		return
 	}
+	text := "worker " + worker + " runs " + wire.Short(string(id)) + ", which this site's store does not know; it is left running"
+	if w.strangers++; w.strangers == namedMost {
+		text += "; so are others, which are not named"
+	}
+	rp.siteEvent(fx, now, wire.EventWarning, "UnknownInstance", text, worker)
 }
 
 // returned decides, once a worker that was out of touch has told all that it runs, which copies stay.
@@ -412,10 +427,37 @@ func (rp *reports) returned(now time.Time, child *members.Child, fx *wire.Effect
 // maxFrozen is how much of a worker's reason for being held is kept, in bytes.
 const maxFrozen = 200
 
-// countable drops what no ingress can have counted.
-func countable(list []wire.IngressUse) []wire.IngressUse {
+// maxFacts is how much a worker may say of itself, in bytes of its record, beside the details of its devices, of which each is bounded.
+const maxFacts = 256 << 10
+
+// countable drops what no ingress can have counted, and what is about services that are not known here: they would go up to the root.
+func (o *overlay) countable(list []wire.IngressUse) []wire.IngressUse {
+	known := map[skerry.AppKey]map[string]bool{}
+	services := func(app skerry.AppKey) map[string]bool {
+		if known[app] != nil {
+			return known[app]
+		}
+		all := map[string]bool{}
+		for _, p := range o.byApp[app] {
+			all[p.A.Service.Service] = true
+		}
+		if n := o.network(app); n != nil {
+			for i := range n.Services {
+				if k := n.Real(&n.Services[i]); k.App == app {
+					all[k.Service] = true
+				}
+			}
+		}
+		if a := o.localApp(app); a != nil {
+			for i := range a.Manifest.Spec.Services {
+				all[a.Manifest.Spec.Services[i].Name] = true
+			}
+		}
+		known[app] = all
+		return all
+	}
 	list = list[:min(len(list), wire.MaxIngressUses)]
-	return slices.DeleteFunc(list, func(u wire.IngressUse) bool { return !u.Valid() })
+	return slices.DeleteFunc(list, func(u wire.IngressUse) bool { return !u.Valid() || !services(u.Service.App)[u.Service.Service] })
 }
 
 // urge tells a worker how near a limit something there is, if that changed by a step.

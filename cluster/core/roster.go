@@ -81,7 +81,9 @@ type worker struct {
 	urgency  moves.Urgency     // what it was told of how near a limit something is
 	nodes    map[string]string // of its devices that are taken, as far as they are or were told
 	untold   bool              // its facts are from the store, which does not have all that it tells of its devices
-	immodest bool              // an interest of it was refused on this connection, and that was told
+	immodest bool              // an interest of it, or what it says of itself, was refused on this connection, and that was told
+	// strangers counts the events on this connection about instances of it that the store does not know.
+	strangers int
 }
 
 // external reports whether a worker's agent is not Skerry's own: it does what it says that it does, and nothing else.

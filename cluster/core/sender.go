@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"iter"
-	"slices"
 	"strings"
 
 	"skerry.dev/skerry"
@@ -146,9 +145,8 @@ func (s *sender) has(worker string, id skerry.InstanceID) bool {
 		return false
 	}
 	key := wire.AssignmentKey(id)
-	has := k.Desired.Has(key)
-	orphans, _ := k.Desired.Orphans()
-	return has || slices.ContainsFunc(orphans, func(o wire.HeldItem) bool { return o.Key == key })
+	_, orphan := k.Desired.Orphan(key)
+	return orphan || k.Desired.Has(key)
 }
 
 // said reads what a worker reports of an instance.

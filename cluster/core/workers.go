@@ -35,7 +35,7 @@ func (c *Core) childUp(now time.Time, hello *wire.Hello, fx *wire.Effects) {
 	if w.sight.Lost() {
 		c.peers.Touch(now)
 	}
-	w.immodest, w.numbers = false, members.Numbers{}
+	w.immodest, w.strangers, w.numbers = false, 0, members.Numbers{}
 	w.urgency.Connected(now)
 	c.detect.Up(w.Name)
 	c.seeWorker(w)

@@ -68,9 +68,19 @@ func (n *Neighbours) Learn(assigned *spec.Assignment, use *wire.QoS, capacity sk
 	known.scale += (ratio - known.scale) * learnRate
 }
 
-// Bounded brings what a worker says of an instance to between 0 and 1 where it is summed with what others say: a broken or hostile worker
-// must harm only itself.
-func Bounded(q wire.QoS) wire.QoS {
+// Bounded brings what a worker says of an instance to between 0 and 1 where it is summed with what others say, and leaves out round trips
+// to services that its own has no link to: a broken or hostile worker must harm only itself.
+func Bounded(q wire.QoS, links []spec.Link) wire.QoS {
+	var trips map[string]float64
+	for _, l := range links {
+		if ms, told := q.Links[l.Service]; told {
+			if trips == nil {
+				trips = map[string]float64{}
+			}
+			trips[l.Service] = ms
+		}
+	}
+	q.Links = trips
 	q.Waiting, q.Throttled, q.Disk, q.Network = share(q.Waiting), share(q.Throttled), share(q.Disk), share(q.Network)
 	return q
 }

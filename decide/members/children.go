@@ -231,6 +231,7 @@ func (f *Children) Frame(now time.Time, name string, msg wire.Message, fx *wire.
 		out := c.Observed.Apply(m)
 		f.Ignored.Count(out.Refused)
 		c.Observed.Flush() // reported state is not kept: the child tells it again after a restart
+		c.Observed.DropOrphans()
 		if out.Complete {
 			c.Synced = c.Synced || c.caughtUp()
 		}

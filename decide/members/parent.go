@@ -25,6 +25,9 @@ type Parent struct {
 
 const prefixParent = "parent/"
 
+// maxDesired bounds what a parent has kept, in bytes: the services of a large site.
+const maxDesired = 1 << 30
+
 // DesiredRecords begins the keys of the records that a child keeps of its desired set. They are whole or worth nothing: what is missing
 // there would look like what the parent does not want.
 const DesiredRecords = prefixParent + Desired + "/"
@@ -32,6 +35,9 @@ const DesiredRecords = prefixParent + Desired + "/"
 // NewParent makes the child's side of a link. inc names this life of what the child reports; it must be new at each
 // start, because reported state is not kept.
 func NewParent(inc skerry.Incarnation, opt reconcile.Options) *Parent {
+	if opt.MaxSet == 0 {
+		opt.MaxSet = maxDesired
+	}
 	p := &Parent{records: map[string][]byte{}, inc: inc, opt: opt}
 	p.Desired = reconcile.NewReplica(Desired, prefixParent+Desired+"/", opt)
 	p.Observed = reconcile.NewSource(Observed, prefixParent+Observed+"/", inc, opt)

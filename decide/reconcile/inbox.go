@@ -23,7 +23,7 @@ func (i *Inbox) Lost() uint64 { return i.lost }
 // Accept gives the events that are new, how many before them were lost, and the answer to send once the events and the
 // records that Flush gives are kept.
 func (i *Inbox) Accept(m *wire.Events) (events [][]byte, lost uint64, reply wire.Message) {
-	if m.Stream == "" || m.Floor == 0 || m.First < m.Floor || m.First+uint64(len(m.Items)) < m.First {
+	if m.Stream == "" || len(m.Stream) > maxLife || m.Floor == 0 || m.First < m.Floor || m.First+uint64(len(m.Items)) < m.First {
 		return nil, 0, nil
 	}
 	if m.Stream != i.stream {

@@ -19,7 +19,7 @@ type Options struct {
 	// Resend is the wait for an answer before frames are sent again; it doubles with each try up to MaxResend.
 	// Defaults 5 s and 80 s.
 	Resend, MaxResend time.Duration
-	// MaxSet limits what a receiver keeps of one set or of one transfer, in bytes. Default 256 MiB.
+	// MaxSet limits what a receiver keeps of one set, orphans included, and of one transfer, in bytes of memory. Default 256 MiB.
 	MaxSet int
 	// Common finds the part of an item's value that values of other items have as well, from an offset up to another one; a source keeps
 	// it once. It depends on key and value alone. nil, or no such part: the value is kept as it is.

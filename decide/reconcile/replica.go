@@ -27,9 +27,19 @@ type Replica struct {
 	retired []skerry.Incarnation
 
 	sum, orphanSum sum
+	size           int // of items and orphans, as kept counts
 	part           *partial
 	dirty          dirty
 }
+
+// keptBeside is what an item takes in memory beside its key and its value, about, in bytes.
+const keptBeside = 128
+
+// maxLife is the longest name of an incarnation or a stream, in bytes.
+const maxLife = 256
+
+// kept is what an item takes of Options.MaxSet.
+func kept(key string, value []byte) int { return len(key) + len(value) + keptBeside }
 
 type replicaItem struct {
 	value []byte
@@ -152,7 +162,7 @@ func (r *Replica) want(why wire.SetWantReason, of skerry.Incarnation, refused st
 // basis checks whether a change from base to gen of incarnation inc can be applied to what is held.
 func (r *Replica) basis(inc skerry.Incarnation, base, gen skerry.Generation) (Outcome, bool) {
 	switch {
-	case inc == "" || base >= gen:
+	case inc == "" || len(inc) > maxLife || base >= gen:
 		return Outcome{Refused: "malformed"}, false
 	case slices.Contains(r.retired, inc):
 		return r.want(wire.WantRetired, inc, "retired"), false
@@ -175,7 +185,7 @@ func (r *Replica) applyDelta(d *wire.SetDelta) Outcome {
 
 func (r *Replica) applyChunk(c *wire.SetChunk) Outcome {
 	switch {
-	case c.Incarnation == "":
+	case c.Incarnation == "" || len(c.Incarnation) > maxLife:
 		return Outcome{Refused: "malformed"}
 	case slices.Contains(r.retired, c.Incarnation):
 		return r.want(wire.WantRetired, c.Incarnation, "retired")
@@ -204,7 +214,7 @@ func (r *Replica) applyChunk(c *wire.SetChunk) Outcome {
 		return r.ack("stale")
 	}
 	for _, it := range c.Items {
-		p.size += itemSize(it)
+		p.size += kept(it.Key, it.Value)
 	}
 	if p.size > r.opt.MaxSet {
 		r.part = nil
@@ -248,6 +258,15 @@ func (r *Replica) change(inc skerry.Incarnation, gen skerry.Generation, digest w
 	if total.digest() != digest {
 		return r.want(wire.WantSnapshot, inc, "digest")
 	}
+	grows := 0
+	for key, it := range staged {
+		if grows -= r.keeps(key); it != nil {
+			grows += kept(key, it.value)
+		}
+	}
+	if grows > 0 && r.size+grows > r.opt.MaxSet {
+		return Outcome{Refused: "too-large"}
+	}
 	var out Outcome
 	for _, key := range slices.Sorted(maps.Keys(staged)) {
 		if it := staged[key]; it != nil {
@@ -286,6 +305,9 @@ func (r *Replica) install(inc skerry.Incarnation, gen skerry.Generation, digest 
 	if total.digest() != digest {
 		return r.want(wire.WantSnapshot, inc, "digest")
 	}
+	if size := r.sizeWith(inc, fresh, dead); size > r.size && size > r.opt.MaxSet {
+		return Outcome{Refused: "too-large"}
+	}
 	var out Outcome
 	for _, key := range slices.Sorted(maps.Keys(r.items)) {
 		if _, ok := fresh[key]; ok || dead[key] {
@@ -319,8 +341,50 @@ func (r *Replica) install(inc skerry.Incarnation, gen skerry.Generation, digest 
 	return out
 }
 
+// keeps is what an item takes that is held under a key, live or not.
+func (r *Replica) keeps(key string) int {
+	value, _, ok := r.Get(key)
+	if !ok {
+		return 0
+	}
+	return kept(key, value)
+}
+
+// sizeWith is what is held once a snapshot is installed.
+func (r *Replica) sizeWith(inc skerry.Incarnation, fresh map[string]replicaItem, dead map[string]bool) (size int) {
+	for key, it := range fresh {
+		size += kept(key, it.value)
+	}
+	stays := func(key string, value []byte) {
+		if _, named := fresh[key]; !named && !dead[key] {
+			size += kept(key, value)
+		}
+	}
+	for key, o := range r.orphans {
+		stays(key, o.value)
+	}
+	if inc != r.inc {
+		for key, it := range r.items {
+			stays(key, it.value)
+		}
+	}
+	return size
+}
+
+// DropOrphans forgets all orphans where these take more than half of the room, for a set of which what the present incarnation does not
+// name is no longer so.
+func (r *Replica) DropOrphans() {
+	if r.size <= r.opt.MaxSet/2 || len(r.orphans) == 0 {
+		return
+	}
+	for key := range r.orphans {
+		r.remove(&Outcome{}, key)
+	}
+}
+
 // name makes an item live. The digest is the caller's business.
 func (r *Replica) name(out *Outcome, key string, it replicaItem) {
+	r.size += kept(key, it.value) - r.keeps(key)
 	old, live := r.items[key]
 	o, orphaned := r.orphans[key]
 	if orphaned {
@@ -342,6 +406,7 @@ func (r *Replica) name(out *Outcome, key string, it replicaItem) {
 }
 
 func (r *Replica) remove(out *Outcome, key string) {
+	r.size -= r.keeps(key)
 	_, live := r.items[key]
 	o, orphaned := r.orphans[key]
 	if orphaned {

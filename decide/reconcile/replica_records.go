@@ -62,6 +62,7 @@ func LoadReplica(set, prefix string, records map[string][]byte, opt Options) (*R
 			return nil, &DamagedError{full, m.err}
 		}
 		it := replicaItem{slices.Clone(value), gen, sumOf(key, value)}
+		r.size += kept(key, value)
 		if inc == "" {
 			r.items[key] = it
 			r.sum = r.sum.add(it.sum)

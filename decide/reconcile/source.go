@@ -324,5 +324,24 @@ func (s *Source) Orphans() (orphans []wire.HeldItem, known bool) {
 	return orphans, s.peer.connected && s.peer.confirmed && s.peer.orphanSum.digest() == s.peer.orphanWant
 }
 
+// EachOrphan runs over the keys of Orphans, in any order.
+func (s *Source) EachOrphan(yield func(key string) bool) {
+	for key := range s.peer.orphans {
+		_, item := s.items[key]
+		_, tomb := s.tombs[key]
+		if !item && !tomb && !yield(key) {
+			return
+		}
+	}
+}
+
+// Orphan gives one of Orphans by its key.
+func (s *Source) Orphan(key string) (orphan wire.HeldItem, ok bool) {
+	_, item := s.items[key]
+	_, tomb := s.tombs[key]
+	orphan, ok = s.peer.orphans[key]
+	return orphan, ok && !item && !tomb
+}
+
 // Due gives the time of the next resend, zero when nothing waits for an answer.
 func (s *Source) Due() time.Time { return s.peer.due(s.opt) }

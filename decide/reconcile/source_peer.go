@@ -287,7 +287,7 @@ func (s *Source) handleHeld(m *wire.SetHeld) {
 	for _, it := range m.Items {
 		h.items = append(h.items, it)
 		h.sum = h.sum.add(sumOf(it.Key, it.Value))
-		h.size += len(it.Key) + len(it.Value)
+		h.size += kept(it.Key, it.Value) + len(it.Incarnation)
 	}
 	if h.size > s.opt.MaxSet {
 		peer.heldPart = nil

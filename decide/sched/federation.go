@@ -14,12 +14,11 @@ import (
 
 // Federation is the root's view of the sites: aggregates only. It is not safe for use by several goroutines.
 type Federation struct {
-	index   map[string]int
-	list    []site
-	classes []wire.Class // each once
-	classID map[string]int32
-	normal  []float64 // of exceeds
-	ways    func(a, b string) (ms float64, ok bool)
+	index  map[string]int
+	list   []site
+	normal []float64 // of exceeds
+	ways   func(a, b string) (ms float64, ok bool)
+	classTable
 }
 
 // site is one site with what a query needs worked out beforehand.
@@ -57,7 +56,8 @@ type classView struct {
 
 // NewFederation makes an empty federation.
 func NewFederation() *Federation {
-	f := &Federation{index: map[string]int{}, classID: map[string]int32{}, normal: make([]float64, 2*normalSpan*normalSteps+2)}
+	f := &Federation{index: map[string]int{}, normal: make([]float64, 2*normalSpan*normalSteps+2),
+		classTable: classTable{classID: map[string]int32{}}}
 	for i := range f.normal {
 		z := float64(i)/normalSteps - normalSpan
 		f.normal[i] = 0.5 * math.Erfc(z/math.Sqrt2)
@@ -110,6 +110,7 @@ func (f *Federation) Take(name string, need spec.Resources) {
 // SetReport takes a site's newest aggregate. Numbers that are not finite count as nothing.
 func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 	s := f.of(name)
+	before := s.classes
 	*s = site{name: name, hash: s.hash, connected: s.connected, trust: s.trust, suspicion: s.suspicion, quarantine: s.quarantine,
 		cordon: s.cordon, labels: s.labels, reported: true, areas: report.Areas,
 		classes: make([]classView, 0, len(report.Classes)), lowest: math.MaxInt}
@@ -137,6 +138,9 @@ func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 		s.workers += int(v.workers)
 		s.classes = append(s.classes, v)
 	}
+	for _, v := range before {
+		f.drop(v.id)
+	}
 	for j, v := range sum {
 		s.sum[j] = int64(math.Min(math.Max(v, 0), math.MaxInt64/4))
 	}
@@ -150,23 +154,6 @@ func (f *Federation) SetReport(name string, report *wire.ClusterReport) {
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
-
-func (f *Federation) class(k wire.Class) int32 {
-	key := k.Arch + "\x00" + strings.Join(k.Runtimes, "\x01") + "\x00" + strings.Join(k.Devices, "\x01")
-	if k.Egress {
-		key += "\x00egress"
-	}
-	if len(k.Features) > 0 {
-		key += "\x00" + strings.Join(k.Features, "\x01")
-	}
-	id, ok := f.classID[key]
-	if !ok {
-		id = int32(len(f.classes))
-		f.classes = append(f.classes, k)
-		f.classID[key] = id
-	}
-	return id
-}
 
 // fedQuery is a request prepared for all sites.
 type fedQuery struct {
@@ -449,6 +436,7 @@ func (f *Federation) Rank(now time.Time, req *Request, seed uint64, keep int) ([
 	if total == len(out) && len(out) == maxRuledOut {
 		decision.Why = decision.Why[:maxRuledOut] // all of them are told of
 	}
+	decision.Bound()
 	return names, decision
 }
 

@@ -22,6 +22,9 @@ func (f *Federation) Remove(name string) {
 	if !ok {
 		return
 	}
+	for _, v := range f.list[i].classes {
+		f.drop(v.id)
+	}
 	last := len(f.list) - 1
 	f.list[i] = f.list[last]
 	f.index[f.list[i].name] = i

@@ -250,8 +250,10 @@ func (s *Site) place(now time.Time, policy Policy, req *Request, seed uint64, ke
 	decision.Top = best.candidates()
 	if len(decision.Top) == 0 {
 		decision.Why, decision.Top = query.whyNot()
+		decision.Bound()
 		return decision
 	}
+	decision.Bound()
 	decision.Top[0].Chosen = true
 	decision.Chosen = decision.Top[0].Name
 	return decision

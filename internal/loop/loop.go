@@ -79,6 +79,7 @@ type input struct {
 	msg   any // of a view: what it is about, or nil
 	view  func()
 	reply chan reply
+	share *Share // of its sender; nil: it has none
 }
 
 type reply struct {
@@ -274,7 +275,9 @@ func (l *Loop) take(engine *Engine, in input) {
 	if r := in.reply; r != nil {
 		to = func(result any, err error) { r <- reply{result, err} }
 	}
+	began := time.Now()
 	engine.Step(l.clock(), in.msg, to)
+	in.share.took(time.Since(began))
 }
 
 func (l *Loop) runReadOnly(ctx context.Context) error {

@@ -226,6 +226,7 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	defer wg.Wait()
 	defer cancel()
 	beats := h.listenForBeats(ctx, &wg, l, c)
+	shares := childShares{by: map[string]*loop.Share{}}
 	config := DownConfig{
 		Authority: h.authority, Child: child, Version: h.cfg.Version, KeepAlive: h.cfg.KeepAlive, Beats: beats, BeatEvery: h.cfg.Beat,
 		Log: h.cfg.Log, HTTP: h.forChildren(),
@@ -236,7 +237,7 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 			}
 			return res.(*wire.Welcome), nil
 		},
-		Frame: func(name string, m wire.Message) { l.Post(c.Frame(name, m)) },
+		Frame: func(name string, m wire.Message) { l.PostShare(shares.of(name), c.Frame(name, m)) },
 		Down:  func(name string) { l.Post(c.Down(name)) },
 	}
 	if h.cfg.Leadership != nil {
@@ -295,6 +296,23 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 		err = errors.Join(err, Refused(*why))
 	}
 	return err
+}
+
+// childShares are what the children of one life have of its core's time. One that connects again has what it had.
+type childShares struct {
+	mu sync.Mutex
+	by map[string]*loop.Share
+}
+
+func (s *childShares) of(name string) *loop.Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	share := s.by[name]
+	if share == nil {
+		share = loop.NewShare()
+		s.by[name] = share
+	}
+	return share
 }
 
 // listenMQTT makes the listener for children of others. It keeps the port of the first life, too.

@@ -88,6 +88,14 @@ type childPulls struct {
 	refs  []imageref.Ref
 }
 
+// PeerOf names the peer whose stream carries a request; "" is none.
+func PeerOf(r *http.Request) string {
+	if peer := link.PeerFrom(r.Context()); peer != nil {
+		return peer.Name()
+	}
+	return ""
+}
+
 // mayRead decides about one manifest or blob that a child asks for: it must belong to an image that the child was given. A tag is answered
 // where nobody knew the digest when the image was assigned.
 func (m *Images) mayRead(r *http.Request, repo imageref.Ref, kind, id string) error {

@@ -269,12 +269,14 @@ func (a *Authority) answer(q *query, asker netip.Prefix) reply {
 			v.servers(&out.answers, &out.additionals, apex, v.Servers, ttl)
 		}
 	}
+	// The names of the zone's own servers are no service's: else whoever has a host of that name would take all of the zone along.
+	addrs, server := v.glue[q.name]
 	host := v.hosts[q.name]
 	if host == nil && !v.inner[q.name] {
 		host = v.wild[parent(q.name)]
 	}
-	if host == nil {
-		if addrs, ok := v.glue[q.name]; ok {
+	if host == nil || server {
+		if server {
 			for _, ip := range addrs {
 				if rr := addressRecord(q.question.Name, ip, ttl); q.asks(rr.Header.Type) {
 					out.answers = append(out.answers, rr)

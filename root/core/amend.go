@@ -71,9 +71,12 @@ func (c *Core) amendment(now time.Time, site, key string, value []byte, fx *wire
 	switch {
 	case answer.Why != "": // not even kept for undo
 	case err != nil && !c.nets.holds(site, app):
+		if c.Apps.App(app) == nil && !c.strangers.answers(site) {
+			return
+		}
 		answer.Why = "the site holds nothing of it"
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "AmendmentRefused", Cluster: skerry.ClusterName(site),
-			Text: "cluster " + site + " tells of a change of application " + app.String() + ", of which it holds nothing"})
+		c.strangers.named(now, site, "AmendmentRefused",
+			"cluster "+site+" tells of a change of application "+app.String()+", of which it holds nothing", fx)
 	case err != nil:
 		answer.Why = whyNot(err)
 		c.Apps.KeepAmendment(now, site, &change, err, fx)

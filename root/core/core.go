@@ -50,6 +50,7 @@ type Core struct {
 	labels    *labels
 	upgrades  *upgrades
 	doubts    map[skerry.InstanceID]time.Time // instances that their site said were gone before it had heard of their placement
+	strangers *strangers
 }
 
 // siteReport is the newest aggregate of a site.
@@ -71,6 +72,7 @@ func New(opt Options) *Core {
 		codec: codec, reports: map[string]*siteReport{}, fed: newFederation(), tokens: &tokens{epoch: opt.Epoch},
 		relations: newRelations(), failover: newFailover(), away: newPresences(), doubts: map[skerry.InstanceID]time.Time{}}
 	c.nets, c.extents = newNetworks(c.Apps, c.Children), newExtents(c.codec)
+	c.strangers = newStrangers(c.Apps, c.Children)
 	c.zones = newZones(c.Apps, c.nets)
 	c.suspects = newSuspects(c.Apps, c.Children, &c.fed, c.tokens)
 	c.labels = newLabels(c.Apps, c.Children, c.fed.Federation)
@@ -187,6 +189,7 @@ func (c *Core) Step(now time.Time, msg any) wire.Effects {
 			heard = k.Heard
 		}
 		c.away.arrivals(now, m.Hello.Name, heard, &fx)
+		c.strangers.forget(m.Hello.Name)
 		c.away.lives(now, &fx)
 		sets, events := c.Children.Up(now, m.Hello)
 		fx.Result = &wire.Welcome{Sets: sets, Events: events, Incarnation: c.opt.Incarnation}
@@ -315,7 +318,7 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 		o.Address, o.Ports = "", hideAddresses(o.Ports)
 		if c.Apps.Instance(o.ID) == nil {
 			c.Children.Ignored.Count(members.IgnoredUnknown)
-			stranger(now, m.Name, &o, fx)
+			c.strangers.runs(now, m.Name, &o, fx)
 			continue
 		}
 		c.suspects.unknownToken(now, m.Name, &o, fx)
@@ -385,22 +388,6 @@ func (c *Core) frame(now time.Time, m ChildFrame, fx *wire.Effects) {
 			if _, orphaned, has := child.Observed.Get(wire.AssignmentKey(i.ID)); i.Holder == m.Name && (!has || orphaned) {
 				c.gone(now, m.Name, i.ID, fx)
 			}
-		}
-	}
-}
-
-// decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
-// runs on.
-func (c *Core) decideOrphans(child *members.Child) {
-	orphans, _ := child.Desired.Orphans()
-	for _, o := range orphans {
-		id, ok := strings.CutPrefix(o.Key, "inst/")
-		i := c.Apps.Instance(skerry.InstanceID(id))
-		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
-			continue // unknown, or a copy whose fate is decided elsewhere
-		}
-		if i.Holder != child.Name {
-			c.Children.Delete(child.Name, o.Key)
 		}
 	}
 }
@@ -555,6 +542,7 @@ func (c *Core) removeCluster(now time.Time, name string, fx *wire.Effects) {
 	c.relations.gateways.remove(name)
 	c.relations.dirty = true
 	delete(c.reports, name)
+	c.strangers.forget(name)
 	c.suspects.cordons.forget(name, fx)
 	c.labels.forget(name, fx)
 	c.upgrades.forget(now, name, fx)

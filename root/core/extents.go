@@ -51,6 +51,10 @@ func (e *extents) introduce(site string, said []byte, fx *wire.Effects) heardSit
 	h := heardSite{said: said}
 	var info wire.SiteInfo
 	if e.codec.Unmarshal(said, &info) == nil && string(info.Name) == site {
+		if len(info.Extents) > 2*maxExtents { // each is compared with those of all others
+			h.refused = append(h.refused, info.Extents[2*maxExtents])
+			info.Extents = info.Extents[:2*maxExtents]
+		}
 		was := maps.Clone(e.sites)
 		maps.DeleteFunc(e.sites, func(p netip.Prefix, holder string) bool { return holder == site && !slices.Contains(info.Extents, p) })
 		var kept []netip.Prefix

@@ -9,6 +9,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/decide/apps"
+	"skerry.dev/skerry/decide/members"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
@@ -61,12 +62,23 @@ func orphans(core *Core) (list []orphan) {
 	return list
 }
 
-// stranger tells of an instance that a site runs and this store does not know: it was restored from an older backup. It
-// is left alone until somebody names it or an operator ends it, and of one that is ending nothing is said.
-func stranger(now time.Time, site string, o *wire.Observation, fx *wire.Effects) {
-	if o.Phase != skerry.PhaseStopping && !o.State.Final() {
-		fx.Events = append(fx.Events, wire.Event{At: now, Type: wire.EventWarning, Reason: "UnknownInstance", Cluster: skerry.ClusterName(site),
-			Text: "cluster " + site + " runs " + string(o.ID) + ", which this store does not know; it is left running"})
+// decideOrphans ends what a site has of an earlier life of its set and what is somewhere else now. What this store does not know
+// runs on.
+func (c *Core) decideOrphans(child *members.Child) {
+	var elsewhere []string
+	for key := range child.Desired.EachOrphan { // after each message of the site, and most it has are its own
+		id, ok := strings.CutPrefix(key, "inst/")
+		i := c.Apps.Instance(skerry.InstanceID(id))
+		if !ok || i == nil || c.failover.next[i.ID] == child.Name || c.failover.left[i.ID] == child.Name {
+			continue // unknown, or a copy whose fate is decided elsewhere
+		}
+		if i.Holder != child.Name {
+			elsewhere = append(elsewhere, key)
+		}
+	}
+	slices.Sort(elsewhere)
+	for _, key := range elsewhere {
+		c.Children.Delete(child.Name, key)
 	}
 }
 

@@ -34,17 +34,19 @@ type relations struct {
 const (
 	refusedWant = "more interests than a site may have"
 	refusedMail = "mail of a site that has no part in it"
+	refusedTold = "more of a site than is looked at"
 	// refusedExtent is told of a site whose instances others do not reach by such an address.
 	refusedExtent = "addresses of instances that another site has"
 )
 
-// maxWants bounds the services of other sites whose routes one site may want.
-const maxWants = 16384
+// maxWants bounds the services of other sites whose routes one site may want, maxTold all that it may tell of this kind: all of it is
+// looked at whenever something of any site changes.
+const maxWants, maxTold = 16384, 1 << 17
 
 func newRelations() relations {
 	return relations{wants: map[skerry.ServiceKey]map[string]bool{}, told: map[string]map[string][]byte{}, given: map[string]map[string]bool{},
 		apps: map[skerry.AppKey]bool{}, whole: map[string]bool{}, refused: map[string]map[string]bool{},
-		counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedExtent: 0}, dirty: true}
+		counts: map[string]int{refusedWant: 0, refusedMail: 0, refusedTold: 0, refusedExtent: 0}, dirty: true}
 }
 
 // item reports whether an item that a site reports, or no longer does, is of this kind, and takes it up.
@@ -53,10 +55,14 @@ func (r *relations) item(site, key string, there bool) bool {
 	if kind != wire.SiteItem && kind != "want" && kind != "to" {
 		return false
 	}
-	r.dirty = true
 	if r.told[site] == nil {
 		r.told[site] = map[string][]byte{}
 	}
+	if _, known := r.told[site][key]; there && !known && len(r.told[site]) >= maxTold {
+		r.counts[refusedTold]++
+		return true
+	}
+	r.dirty = true
 	if _, known := r.told[site][key]; there && !known {
 		r.told[site][key] = nil // nothing of it was carried
 	} else if !there {

@@ -32,12 +32,7 @@ func (c *Core) report(now time.Time, name string, msg *wire.Report, fx *wire.Eff
 		c.suspects.replays(now, name, fx)
 		return members.IgnoredOld
 	}
-	if counts.Upgrade != nil {
-		counts.Upgrade.Bound()
-	}
-	if counts.Certificates != nil {
-		counts.Certificates.Bound()
-	}
+	counts.Bound()
 	grew := old == nil || total(counts) > total(old.report)
 	c.reports[name] = &siteReport{report: counts, at: now, since: since, numbers: *numbers}
 	c.fed.SetReport(name, &counts)

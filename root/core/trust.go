@@ -198,6 +198,7 @@ func (trust *suspects) examine(now time.Time, site string, r *wire.ClusterReport
 	if text == "" {
 		text = trust.miscounted(site, r)
 	}
+	text = wire.Short(text) // it has names that the site gave
 	if text != "" || trust.books[site] != nil {
 		trust.marked(now, site, trust.book(site).Check(now, evidence.Counts, text != "", text), text, fx)
 	}
@@ -241,22 +242,26 @@ func (trust *suspects) miscounted(site string, report *wire.ClusterReport) strin
 	if child == nil || !child.Settled() {
 		return ""
 	}
-	for _, q := range report.Services {
-		if q.Ready == 0 {
+	unknown := -1 // not counted yet
+	for _, service := range report.Services {
+		if service.Ready == 0 {
 			continue
 		}
 		held, copies := 0, false
-		for _, i := range trust.apps.Instances(q.Service) {
+		for _, i := range trust.apps.Instances(service.Service) {
 			copies = copies || i.Spec != nil && i.Spec.Mode == spec.ModePerWorker // one stands for a copy on each worker
 			if i.Holder == site || i.Next != nil && i.Next.Holder == site || i.Left != nil && i.Left.Holder == site {
 				held++
 			}
 		}
-		if copies {
+		if copies || service.Ready <= held {
 			continue
 		}
-		if q.Ready > held && q.Ready > held+trust.unknownAt(child) {
-			return fmt.Sprintf("it reports %d ready instances of %s and was given %d", q.Ready, q.Service, held)
+		if unknown < 0 {
+			unknown = trust.unknownAt(child)
+		}
+		if service.Ready > held+unknown {
+			return fmt.Sprintf("it reports %d ready instances of %s and was given %d", service.Ready, service.Service, held)
 		}
 	}
 	return ""

@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -75,6 +76,35 @@ type container struct {
 	start   bool   // StartContainer is under way
 	stop    bool   // StopContainer is under way
 	retryAt time.Time
+}
+
+// longestText is how much is kept of a text of an instance, in bytes.
+const longestText = 2 << 10
+
+func textOf(text string) string {
+	if len(text) <= longestText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestText], "") + "..."
+}
+
+// shorten cuts the texts of an instance. They come from containers as well, as in the answers of probes, and a record that no store takes
+// would end this life of the core.
+func (i *inst) shorten() {
+	i.Reason = textOf(i.Reason)
+	if i.Exit != nil {
+		exit := *i.Exit
+		exit.Message, exit.Signal = textOf(exit.Message), textOf(exit.Signal)
+		i.Exit = &exit
+	}
+	if i.Limits != nil {
+		limits := *i.Limits
+		limits.Reason = textOf(limits.Reason)
+		i.Limits = &limits
+	}
+	for _, k := range i.Containers {
+		k.Why = textOf(k.Why)
+	}
 }
 
 func (i *inst) names() []string {

@@ -66,6 +66,7 @@ func (l *ledger) save(i *inst, fx *wire.Effects) {
 	if l.insts[i.A.ID] != i {
 		return // it ended within this step
 	}
+	i.shorten()
 	data, err := json.Marshal(i)
 	if err != nil {
 		panic("records always marshal: " + err.Error())
@@ -99,7 +100,7 @@ func (l *ledger) observe(o wire.Observation) {
 
 // event tells of an instance, or with nil of the whole worker. Warnings go to the cluster.
 func (l *ledger) event(now time.Time, i *inst, t wire.EventType, reason, text string, fx *wire.Effects) {
-	e := wire.Event{At: now, Type: t, Reason: reason, Text: text}
+	e := wire.Event{At: now, Type: t, Reason: reason, Text: textOf(text)}
 	if i != nil {
 		e.App, e.Service, e.Instance, e.Org = i.A.Service.App, i.A.Service.Service, i.A.ID, i.A.Org
 	}

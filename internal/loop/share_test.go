@@ -1,0 +1,71 @@
+package loop
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"skerry.dev/skerry/store"
+	"skerry.dev/skerry/wire"
+)
+
+// slow is a core to which a message takes as long as it says.
+type slow struct{}
+
+func (slow) Step(_ time.Time, msg any) wire.Effects {
+	time.Sleep(msg.(time.Duration))
+	return wire.Effects{}
+}
+func (slow) Tick(time.Time) wire.Effects { return wire.Effects{} }
+func (slow) NextWake() time.Time         { return time.Time{} }
+
+// A sender whose messages take long, or who has very many, does not keep others waiting behind all of them.
+func TestOneSenderLeavesTimeToOthers(t *testing.T) {
+	for what, each := range map[string]time.Duration{"messages that take long": 30 * time.Millisecond, "many messages": time.Millisecond} {
+		t.Run(what, func(t *testing.T) {
+			st, err := store.Open(t.Context(), "memory:", store.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer st.Close()
+			l := New(slow{}, st, quiet{}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, sent := make(chan error, 1), make(chan struct{})
+			go func() { ended <- l.Run(ctx, wire.Effects{}) }()
+			share := NewShare()
+			go func() {
+				defer close(sent)
+				for l.PostShare(share, each) {
+				}
+			}()
+			time.Sleep(500 * time.Millisecond) // long enough for a queue to fill
+			for range 5 {
+				begin := time.Now()
+				if _, err := l.Do(ctx, time.Duration(0)); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("another sender waited for %s, beside one whose messages take %s", took, each)
+				}
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			<-sent // it does not wait for a loop that has ended
+		})
+	}
+}
+
+// What takes long is paid for: the sender rests three times as long.
+func TestRestAfterAMessageThatTookLong(t *testing.T) {
+	s := NewShare()
+	for _, c := range []struct{ took, rest time.Duration }{{time.Millisecond, 0}, {100 * time.Millisecond, 300 * time.Millisecond},
+		{time.Minute, longestRest}} {
+		s.line <- struct{}{}
+		s.took(c.took)
+		if got := time.Duration(s.owed.Swap(0)); got != c.rest {
+			t.Errorf("after a message of %s it rests for %s, want %s", c.took, got, c.rest)
+		}
+	}
+}
