@@ -44,7 +44,7 @@ func TestOneSenderLeavesTimeToOthers(t *testing.T) {
 				if _, err := l.Do(ctx, time.Duration(0)); err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(begin); took > time.Second {
+				if took := time.Since(begin); took > 5*time.Second {
 					t.Errorf("another sender waited for %s, beside one whose messages take %s", took, each)
 				}
 			}
