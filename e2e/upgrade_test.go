@@ -128,6 +128,15 @@ func TestUpgrade(t *testing.T) {
 			return err == nil && w.Connected && w.Version == version
 		})
 	}
+	again := func() {
+		t.Helper()
+		worker.kill()
+		await(t, "its site has noticed", func() bool { // else it would show the one before as connected
+			w, err := c.Worker(ctx, "w1")
+			return err == nil && !w.Connected
+		})
+		worker.start(t, program["trial-v1"], log)
+	}
 	state := func() upgrade.State {
 		t.Helper()
 		s, err := upgrade.Open(filepath.Join(data("worker"), "agent"), "").State()
@@ -142,8 +151,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	runs("trial-v2")
-	worker.kill()
-	worker.start(t, program["trial-v1"], log)
+	again()
 	runs("trial-v2") // though trial-v1 is what was installed
 
 	for _, bad := range []struct{ path, window, why string }{
@@ -212,8 +220,7 @@ func TestUpgrade(t *testing.T) {
 	if err := c.UpgradeWorker(ctx, "w1", view.UpgradeRequest{Image: image("site/agent:v2", program["trial-v2"]), Steady: spec.Duration(time.Second)}); err != nil {
 		t.Fatal(err)
 	}
-	worker.kill()
-	worker.start(t, program["trial-v1"], log)
+	again()
 	runs("trial-v1")
 	if w, err := c.Worker(ctx, "w1"); err != nil || w.Facts.Agent == nil || w.Facts.Agent.Order >= w.Upgrade.Seq {
 		t.Errorf("a held worker went on with it: %+v, %v", w.Facts.Agent, err)

@@ -243,9 +243,12 @@ func (l *Loop) commit(ctx context.Context, ops []store.Op, mayLook bool) error {
 // viewsBetween is how many views at most go before a message that waits: whoever asks much must not keep a role from its work.
 const viewsBetween = 16
 
+// longBatch is how long a batch may take others in: nobody's answer is to wait for many messages that take long.
+const longBatch = 50 * time.Millisecond
+
 // batch steps through what has queued up, so that it shares one commit.
 func (l *Loop) batch(engine *Engine, in input) {
-	for {
+	for began := time.Now(); ; {
 		l.take(engine, in)
 		for range min(len(l.views), viewsBetween) {
 			if engine.Full() {
@@ -253,7 +256,7 @@ func (l *Loop) batch(engine *Engine, in input) {
 			}
 			l.take(engine, <-l.views)
 		}
-		if engine.Full() {
+		if engine.Full() || time.Since(began) > longBatch {
 			return
 		}
 		select {
@@ -275,9 +278,8 @@ func (l *Loop) take(engine *Engine, in input) {
 	if r := in.reply; r != nil {
 		to = func(result any, err error) { r <- reply{result, err} }
 	}
-	began := time.Now()
 	engine.Step(l.clock(), in.msg, to)
-	in.share.took(time.Since(began))
+	in.share.taken()
 }
 
 func (l *Loop) runReadOnly(ctx context.Context) error {
@@ -294,6 +296,7 @@ func (l *Loop) runReadOnly(ctx context.Context) error {
 			case in.reply != nil:
 				in.reply <- reply{nil, StoreError(l.readOnly)}
 			}
+			in.share.taken()
 		}
 	}
 }

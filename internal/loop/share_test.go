@@ -57,15 +57,30 @@ func TestOneSenderLeavesTimeToOthers(t *testing.T) {
 	}
 }
 
-// What takes long is paid for: the sender rests three times as long.
-func TestRestAfterAMessageThatTookLong(t *testing.T) {
-	s := NewShare()
-	for _, c := range []struct{ took, rest time.Duration }{{time.Millisecond, 0}, {100 * time.Millisecond, 300 * time.Millisecond},
-		{time.Minute, longestRest}} {
-		s.line <- struct{}{}
-		s.took(c.took)
-		if got := time.Duration(s.owed.Swap(0)); got != c.rest {
-			t.Errorf("after a message of %s it rests for %s, want %s", c.took, got, c.rest)
+// A loop that only answers views lets go of what its senders post.
+func TestShareOfALoopThatTakesNothing(t *testing.T) {
+	l := New(slow{}, nil, quiet{}, context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, posted := make(chan error, 1), make(chan bool)
+	go func() { ended <- l.Run(ctx, wire.Effects{}) }()
+	share := NewShare()
+	go func() {
+		for range 2 * lineLength {
+			posted <- l.PostShare(share, time.Duration(0))
 		}
+	}()
+	for n := range 2 * lineLength {
+		select {
+		case ok := <-posted:
+			if !ok {
+				t.Errorf("message %d was refused", n)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("message %d waits for ever", n)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
