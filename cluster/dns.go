@@ -111,11 +111,18 @@ func zonesOf(serial uint32, names *tier.NameOptions, hosts []network.HostEntries
 	c := resolver.AuthorityConfig{Serial: serial}
 	for i, zone := range names.Zones {
 		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: names.Addrs}}}
-		led := map[string]bool{} // names to which the root leads
+		led, own := map[string]bool{}, map[string]bool{} // names to which the root leads, and those of hosts
+		for _, h := range hosts {
+			own[h.Host] = true
+		}
 		for _, h := range hosts {
 			if i == 0 {
 				name := resolver.SiteName(h.Host, zone)
-				led[strings.TrimSuffix(name, ".")] = true
+				plain := strings.TrimSuffix(name, ".")
+				if !strings.Contains(h.Host, ".") && own[plain] {
+					continue // a root leads to no name of one label: whoever asks means the other
+				}
+				led[plain] = true
 				d.Hosts = append(d.Hosts, resolver.Host{Name: name, Points: pointsOf(h)})
 			}
 		}

@@ -50,7 +50,8 @@ func TestHostsNamedLikeOthers(t *testing.T) {
 	a := resolver.NewAuthority(resolver.AuthorityOptions{})
 	a.Set(zonesOf(1, o, []network.HostEntries{{Host: "ns.harbour.example.org", Entries: entry("thief", "198.51.100.66")},
 		{Host: "shop.example.net", Entries: entry("shop", "198.51.100.1")},
-		{Host: "shop.example.net.harbour.example.org", Entries: entry("thief", "198.51.100.66")}}))
+		{Host: "shop.example.net.harbour.example.org", Entries: entry("thief", "198.51.100.66")},
+		{Host: "till", Entries: entry("thief", "198.51.100.66")}, {Host: "till.harbour.example.org", Entries: entry("till", "198.51.100.2")}}))
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestHostsNamedLikeOthers(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", pc.LocalAddr().String())
 	}}
 	for name, want := range map[string]string{"ns.harbour.example.org.": "192.0.2.53",
-		"shop.example.net.harbour.example.org.": "198.51.100.1"} {
+		"shop.example.net.harbour.example.org.": "198.51.100.1", "till.harbour.example.org.": "198.51.100.2"} {
 		if got, err := r.LookupHost(t.Context(), name); err != nil || !slices.Equal(got, []string{want}) {
 			t.Errorf("%s is at %v (%v), want %s", name, got, err, want)
 		}
