@@ -108,33 +108,33 @@ func (n *nameServer) run(ctx context.Context) error {
 // zonesOf makes the zones of what the site offers. All hosts are in the site's own zone, under their whole name, because
 // the root leads there; those that are in a zone are also in that as they are.
 func zonesOf(serial uint32, names *tier.NameOptions, hosts []network.HostEntries) resolver.AuthorityConfig {
-	c := resolver.AuthorityConfig{Serial: serial}
+	config := resolver.AuthorityConfig{Serial: serial}
 	for i, zone := range names.Zones {
 		d := resolver.Domain{Name: zone, Servers: []resolver.NameServer{{Name: "ns." + zone, Addrs: names.Addrs}}}
-		led, own := map[string]bool{}, map[string]bool{} // names to which the root leads, and those of hosts
-		for _, h := range hosts {
-			own[h.Host] = true
-		}
+		led := map[string]bool{} // names to which the root leads
 		for _, h := range hosts {
 			if i == 0 {
 				name := resolver.SiteName(h.Host, zone)
 				plain := strings.TrimSuffix(name, ".")
-				if !strings.Contains(h.Host, ".") && own[plain] {
-					continue // a root leads to no name of one label: whoever asks means the other
+				if led[plain] = strings.Contains(h.Host, "."); led[plain] || !hasHost(hosts, plain) {
+					d.Hosts = append(d.Hosts, resolver.Host{Name: name, Points: pointsOf(h)})
 				}
-				led[plain] = true
-				d.Hosts = append(d.Hosts, resolver.Host{Name: name, Points: pointsOf(h)})
 			}
 		}
 		for _, h := range hosts {
-			// A host may be called as another one is in the site's zone, and be another organisation's.
+			// A host may be called as another one is in the site's zone, and be another organisation's. A root leads to no name of one
+			// label: whoever asks for that one means this.
 			if spec.HostWithin(h.Host, zone) && !led[h.Host] {
 				d.Hosts = append(d.Hosts, resolver.Host{Name: h.Host, Points: pointsOf(h)})
 			}
 		}
-		c.Domains = append(c.Domains, d)
+		config.Domains = append(config.Domains, d)
 	}
-	return c
+	return config
+}
+
+func hasHost(hosts []network.HostEntries, name string) bool {
+	return slices.ContainsFunc(hosts, func(h network.HostEntries) bool { return h.Host == name })
 }
 
 func pointsOf(h network.HostEntries) (points []resolver.Point) {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/spec"
 )
 
 // Limits of what a child may say of an instance or in an event. What is longer is cut: parents keep and pass on what children say.
@@ -41,7 +42,7 @@ func (o *Observation) Bound() {
 		}
 		k.Short = min(max(k.Short, 0), maxSaidCount)
 	}
-	o.Ports = o.Ports[:min(len(o.Ports), maxSaidItems)]
+	o.Ports = o.Ports[:min(len(o.Ports), spec.MaxPorts)]
 	for i := range o.Ports {
 		p := &o.Ports[i]
 		p.Name, p.Protocol, p.Address = cut(p.Name, maxSaidName), cut(p.Protocol, maxSaidName), cut(p.Address, maxSaidName)

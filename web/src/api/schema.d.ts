@@ -3625,7 +3625,7 @@ export interface components {
             args?: string[];
             /** @description Program and first arguments, instead of the image's entry point. */
             command?: string[];
-            /** @description Files that appear in every container of an instance. */
+            /** @description Files that appear in every container of an instance; at most 100. */
             config?: components["schemas"]["ManifestConfigFile"][];
             /** @description Schedule of a cron service. */
             cron?: components["schemas"]["ManifestCron"];
@@ -3689,7 +3689,7 @@ export interface components {
              * @enum {string}
              */
             mode?: "service" | "job" | "cron" | "perWorker";
-            /** @description Where the volumes appear. */
+            /** @description Where the volumes appear; at most 200 in all containers of a service. */
             mounts?: components["schemas"]["ManifestMount"][];
             /** @description Name, unique within the application; a DNS label. */
             name: string;
@@ -3710,7 +3710,7 @@ export interface components {
             placement?: components["schemas"]["ManifestPlacement"];
             /** @description Platforms that all of its images are built for, such as linux/arm64, if their registry could be asked. The server fills it in and ignores the manifest's value. */
             platforms?: string[];
-            /** @description Ports that the service listens on. */
+            /** @description Ports that the service listens on; at most 256. */
             ports?: components["schemas"]["ManifestPort"][];
             /** @description What is done once the container runs, beside its program. The instance is not ready before, and its probes wait for it; the main container waits for those of sidecars. If it fails, the container is ended, and the restart policy decides. It is done at each start of the container, and may be done twice if the worker's agent is started anew meanwhile. Init containers have none. */
             postStart?: components["schemas"]["ManifestHook"];
@@ -3761,7 +3761,7 @@ export interface components {
             update?: components["schemas"]["ManifestUpdate"];
             /** @description User, or user:group, by name or number. */
             user?: string;
-            /** @description Volumes that the containers of an instance may mount. */
+            /** @description Volumes that the containers of an instance may mount; at most 100. */
             volumes?: components["schemas"]["ManifestVolume"][];
             /** @description How a module of runtime wasm is run. Default: once, with sockets that listen at the service's TCP ports (SKERRY_LISTEN lists their descriptors). */
             wasm?: components["schemas"]["ManifestWasm"];
@@ -3809,7 +3809,7 @@ export interface components {
             };
             /** @description Image reference, as registry/repository:tag or with @sha256:digest. For runtime native it may be left out: the command is then found on the host. */
             image?: string;
-            /** @description Where the volumes appear. */
+            /** @description Where the volumes appear; at most 200 in all containers of a service. */
             mounts?: components["schemas"]["ManifestMount"][];
             /** @description Name, unique within the service; a DNS label, not main. */
             name: string;
