@@ -47,7 +47,7 @@ func (o *Observation) Bound() {
 		p := &o.Ports[i]
 		p.Name, p.Protocol, p.Address = cut(p.Name, maxSaidName), cut(p.Protocol, maxSaidName), cut(p.Address, maxSaidName)
 	}
-	o.Devices = o.Devices[:min(len(o.Devices), maxSaidItems)]
+	o.Devices = o.Devices[:min(len(o.Devices), spec.MaxDevices)]
 	for i := range o.Devices {
 		o.Devices[i] = cut(o.Devices[i], maxSaidName)
 	}

@@ -153,7 +153,7 @@ func (n *attachments) add(ctx context.Context, assigned *spec.Assignment, keep [
 // bindLocked chooses the host ports of an instance.
 func (n *attachments) bindLocked(assigned *spec.Assignment, keep []wire.PortBinding) ([]wire.PortBinding, error) {
 	ports := []wire.PortBinding{}
-	if err := n.shareLocked(assigned); err != nil {
+	if err := n.shareLocked(assigned, keep); err != nil {
 		return nil, err
 	}
 	for _, q := range assigned.Spec.Ports {
@@ -182,11 +182,16 @@ func (n *attachments) bindLocked(assigned *spec.Assignment, keep []wire.PortBind
 	return ports, nil
 }
 
-// shareLocked refuses an instance with which its organisation would have more of the ports that the worker chooses than it may.
-func (n *attachments) shareLocked(assigned *spec.Assignment) error {
+// shareLocked refuses an instance with which its organisation would have more of the ports that the worker chooses than it may. One that
+// had them before there was such a limit has them again.
+func (n *attachments) shareLocked(assigned *spec.Assignment, keep []wire.PortBinding) error {
+	had := map[int]bool{}
+	for _, k := range keep {
+		had[k.Port] = true
+	}
 	asked := 0
 	for _, q := range assigned.Spec.Ports {
-		if q.HostPort < 0 {
+		if q.HostPort < 0 && !had[q.Port] {
 			asked++
 		}
 	}
