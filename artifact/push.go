@@ -75,6 +75,14 @@ func whole(s *Store, m *manifest) bool {
 	})
 }
 
+// wholePart reads an image manifest that an index names, if it is complete here, or gives nil.
+func wholePart(s *Store, desc *ocispec.Descriptor) *manifest {
+	if part, err := s.readManifest(desc.Digest); err == nil && part.image != nil && whole(s, part) {
+		return part
+	}
+	return nil
+}
+
 // Absent lists the platforms of an image that are not complete in this store, which Push and Export leave out.
 func Absent(s *Store, ref string) (list []Platform, err error) {
 	name, err := imageref.Parse(ref)
@@ -90,8 +98,7 @@ func Absent(s *Store, ref string) (list []Platform, err error) {
 		return nil, err
 	}
 	for _, desc := range top.index.Manifests {
-		part, err := s.readManifest(desc.Digest)
-		if here := err == nil && part.image != nil && whole(s, part); !here && desc.Platform != nil && desc.Platform.OS != "unknown" {
+		if desc.Platform != nil && desc.Platform.OS != "unknown" && wholePart(s, &desc) == nil {
 			list = append(list, fromSpec(desc.Platform))
 		}
 	}
@@ -113,7 +120,7 @@ func (s *Store) exportable(sum digest.Digest) (*manifest, []*manifest, error) {
 	var parts []*manifest
 	var kept []ocispec.Descriptor
 	for _, desc := range m.index.Manifests {
-		if part, err := s.readManifest(desc.Digest); err == nil && part.image != nil && whole(s, part) {
+		if part := wholePart(s, &desc); part != nil {
 			parts, kept = append(parts, part), append(kept, desc)
 		}
 	}

@@ -93,6 +93,12 @@ type userRecord struct {
 	OneTime *totp  `json:"oneTime,omitempty"`
 }
 
+// HasSealed reports whether a record is of a user whose one-time codes are sealed (PeopleConfig.SealKey).
+func HasSealed(key string, value []byte) bool {
+	var r userRecord
+	return strings.HasPrefix(key, peopleRecords) && json.Unmarshal(value, &r) == nil && r.OneTime != nil
+}
+
 // OpenPeople reads the people from the store.
 func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 	if cfg.Store == nil || cfg.Site == "" {

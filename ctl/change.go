@@ -107,24 +107,26 @@ func (a *app) restartCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "restart APP[/SERVICE]", Short: "Restart the instances of an application or service, one after the other",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKind("service"),
 		Long: "Restart the instances of an application or service, one after the other. They keep the content of their images. With --pull, image\ntags are looked up again first; a service whose images changed is updated instead, as if it had been applied again.",
-		RunE: a.run(func(cmd *cobra.Command, c *api.Client, args []string) error {
-			k, err := a.targetKey(args[0])
+		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
+			target, err := a.targetKey(args[0])
 			if err != nil {
 				return err
 			}
-			if shown, err := c.App(cmd.Context(), k.App); err == nil && !pull {
-				if err := a.restartable(&shown, k.Service); err != nil {
-					return err
+			if !pull {
+				if shown, err := client.App(cmd.Context(), target.App); err == nil { // else the server says what is wrong
+					if err := a.restartable(&shown, target.Service); err != nil {
+						return err
+					}
 				}
 			}
-			res, err := c.Restart(cmd.Context(), k, pull)
+			res, err := client.Restart(cmd.Context(), target, pull)
 			if err != nil {
 				return err
 			}
 			for _, note := range res.Notes {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.targetText(k), note)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.targetText(target), note)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s restarts\n", a.targetText(k))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s restarts\n", a.targetText(target))
 			return nil
 		})}
 	cmd.Flags().BoolVar(&pull, "pull", false, "look image tags up again first")

@@ -234,7 +234,8 @@ func (s *Server) Runtimes() []wire.RuntimeReport { return s.runtimes.last() }
 
 func (s *Server) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	c := core.New(core.Options{Name: s.opt.Name, Seed: tier.Seed(), Repaired: s.opt.Repaired != ""})
-	writes, err := tier.LoadCore(ctx, s.opt.Store, tier.Program{Version: s.opt.Version, Records: core.Records()}, s.journal, loop.InTurn(c.Load))
+	program := tier.Program{Version: s.opt.Version, Records: core.Records()}
+	writes, err := tier.LoadCore(ctx, s.opt.Store, program, s.journal, loop.InTurn(c.Load))
 	if err != nil {
 		return nil, wire.Effects{}, err
 	}

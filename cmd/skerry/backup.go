@@ -16,8 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"skerry.dev/skerry"
+	"skerry.dev/skerry/auth"
 	"skerry.dev/skerry/cmd/internal/role"
 	"skerry.dev/skerry/ctl"
+	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/internal/node"
 	"skerry.dev/skerry/internal/parents"
 	"skerry.dev/skerry/internal/tier"
@@ -72,8 +74,8 @@ func (p *parentLocal) backup(w http.ResponseWriter, r *http.Request) {
 // secretsKey is under what a backup has the key of the role's secrets.
 const secretsKey = store.BesideKey + vault.KeyFile
 
-// sealedRecords are those of secrets, which only the key of the role opens.
-const sealedRecords = "secret/"
+// sealed reports whether a record has what only the key of the role opens.
+func sealed(r *store.Record) bool { return apps.IsSecret(r.Key) || auth.HasSealed(r.Key, r.Value) }
 
 // keyBeside gives the key of a role's secrets for its backup: what is sealed in the store is of no use without it.
 func keyBeside(ctx context.Context, st store.Store, dir string) ([]store.Record, error) {
@@ -85,11 +87,13 @@ func keyBeside(ctx context.Context, st store.Store, dir string) ([]store.Record,
 	if !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("key of the secrets: %w", err)
 	}
-	sealed, _, err := st.List(ctx, sealedRecords)
-	if err == nil && len(sealed) > 0 {
-		err = skerry.Errorf(skerry.CodeNotFound, "the store has secrets, and their key is not there: %s", path).
+	err = store.Scan(ctx, st, func(r store.Record) error {
+		if !sealed(&r) {
+			return nil
+		}
+		return skerry.Errorf(skerry.CodeNotFound, "the store has secrets or one-time codes, and their key is not there: %s", path).
 			WithHint("give the data directory of the role with --data, beside --store as well")
-	}
+	})
 	return nil, err
 }
 
@@ -160,7 +164,7 @@ func backupCommand() *cobra.Command {
 		Long: `Back up the store of a role to FILE ("-" is standard output), encrypted with a passphrase or to age public keys.
 A running role is not stopped; the backup is a consistent snapshot. It does not include images or running instances.
 It includes the key of the role's secrets, from the data directory, also where the store is elsewhere: with --store, give
---data too. Secrets without their key are no backup, and an error.`,
+--data too. A store with secrets or one-time codes is not backed up without that key.`,
 		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n" +
 			"  skerry backup --store etcd://127.0.0.1:2379/skerry --data /var/lib/skerry/root --to age1… root.backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -339,7 +343,7 @@ A restored store starts a new incarnation: the role first learns what its childr
 						}
 						return false, nil
 					}
-					secrets = secrets || strings.HasPrefix(r.Key, sealedRecords)
+					secrets = secrets || sealed(r)
 					return tier.NewLife(r)
 				}, ids...)
 			}
@@ -364,8 +368,8 @@ A restored store starts a new incarnation: the role first learns what its childr
 				return err
 			}
 			if secrets && key == nil { // of a version that left it out
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the backup has secrets, and not their key: put %s back into %s, "+
-					"or set the secrets anew\n", vault.KeyFile, data)
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the backup has secrets or one-time codes, and not their key: put %s back into %s, "+
+					"or set them anew\n", vault.KeyFile, data)
 			}
 			fmt.Fprint(cmd.OutOrStdout(), `The store is restored and starts a new incarnation.
 

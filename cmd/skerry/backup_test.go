@@ -64,21 +64,25 @@ func TestBackupNeedsTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const secretRecord, plainUser = `secret/default/db sealed`, `user/ada {"name":"ada","hash":"x"}`
+	const oneTime = `user/ada {"name":"ada","hash":"x","oneTime":{}}`
 	for name, c := range map[string]struct {
-		secrets bool
-		key     func(path string) error // what is done to it
-		fails   string
+		record string
+		key    func(path string) error // what is done to it
+		fails  string
 	}{
-		"all there":                    {true, func(path string) error { return os.WriteFile(path, []byte("key"), 0o600) }, ""},
-		"no secrets, and no key":       {false, func(string) error { return nil }, ""},
-		"secrets, and no key":          {true, func(string) error { return nil }, "give the data directory of the role with --data"},
-		"a key that cannot be read":    {false, func(path string) error { return os.Mkdir(path, 0o700) }, "secrets.key"},
-		"secrets, and none to be read": {true, func(path string) error { return os.Mkdir(path, 0o700) }, "secrets.key"},
+		"all there":                    {secretRecord, func(path string) error { return os.WriteFile(path, []byte("key"), 0o600) }, ""},
+		"no secrets, and no key":       {plainUser, func(string) error { return nil }, ""},
+		"one-time codes, and no key":   {oneTime, func(string) error { return nil }, "give the data directory"},
+		"secrets, and no key":          {secretRecord, func(string) error { return nil }, "give the data directory of the role with --data"},
+		"a key that cannot be read":    {plainUser, func(path string) error { return os.Mkdir(path, 0o700) }, "secrets.key"},
+		"secrets, and none to be read": {secretRecord, func(path string) error { return os.Mkdir(path, 0o700) }, "secrets.key"},
 	} {
 		dir := t.TempDir()
 		st, err := openStore(t.Context(), dir, "")
-		if err == nil && c.secrets {
-			_, err = st.Commit(t.Context(), []store.Op{{Key: "secret/default/db", Value: []byte("sealed")}})
+		key, value, _ := strings.Cut(c.record, " ")
+		if err == nil {
+			_, err = st.Commit(t.Context(), []store.Op{{Key: key, Value: []byte(value)}})
 		}
 		if err == nil {
 			err = errors.Join(st.Close(), c.key(filepath.Join(dir, vault.KeyFile)))

@@ -95,7 +95,7 @@ func (c *catalog) Look(k skerry.AppKey) { c.dirty[k] = true }
 // due gives the applications to be looked at, in order of their keys, and begins anew.
 func (c *catalog) due() []skerry.AppKey {
 	keys := slices.SortedFunc(maps.Keys(c.dirty), func(a, b skerry.AppKey) int { return strings.Compare(a.String(), b.String()) })
-	c.dirty = map[skerry.AppKey]bool{} // one that was emptied is looked through as if it were full
+	c.dirty = map[skerry.AppKey]bool{} // a cleared map keeps its size, and copying or ranging over it stays as slow
 	return keys
 }
 

@@ -100,8 +100,8 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 	return true, nil
 }
 
-// DecodeInstance is Load of an instance, which takes most of the time of a start, in two steps: what it does at once changes nothing, and
-// may be done for several at the same time. Nil: it is a record of something else.
+// DecodeInstance is Load in two steps (loop.Decode) for the record of an instance; these take most of the time of a start. It gives nil for
+// any other record.
 func (l *lifecycle) DecodeInstance(key string, value []byte) (take func() error) {
 	if !strings.HasPrefix(key, prefixInst) {
 		return nil
@@ -115,7 +115,7 @@ func (l *lifecycle) DecodeInstance(key string, value []byte) (take func() error)
 	}
 }
 
-// takeInstance decodes the record of an instance, and gives what takes it. Applications come before.
+// takeInstance decodes the record of an instance, and returns what takes it once the applications have been loaded.
 func takeInstance(l *lifecycle, value []byte) func() error {
 	stored, err := decodeInstance(value)
 	return func() error {

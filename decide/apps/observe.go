@@ -118,8 +118,8 @@ func (i *Instance) onlyFurther(before *Instance) bool {
 	return i.State == skerry.WorkerScheduled && before.Phase.LeadsTo(i.Phase) && i.Resize == nil && reflect.DeepEqual(&is, before)
 }
 
-// OutOfTouch notes that an instance's holder is not connected, so that nobody can say how it is. Nothing of that is written, neither now
-// nor when it turns out that it was well: of a tier that starts no holder is connected, and each comes back in a moment.
+// OutOfTouch notes that an instance's holder is not connected, so that nobody can say how the instance is. Neither that nor the end of it
+// is stored if nothing else changes: right after a start no holder is connected, and each comes back in a moment.
 func (l *lifecycle) OutOfTouch(now time.Time, i *Instance, why string, fx *wire.Effects) {
 	i.apart = i.apart || !outOfTouch(i)
 	i.Conditions = skerry.SetCondition(i.Conditions, now, skerry.Reachable, false, why)

@@ -98,6 +98,9 @@ func (ss *secrets) Secret(n spec.SecretName) []byte {
 	return nil
 }
 
+// IsSecret reports whether the record of a key is of a secret, whose versions are sealed.
+func IsSecret(key string) bool { return strings.HasPrefix(key, prefixSecret) }
+
 // anyOf names a secret of a namespace, or gives "".
 func (ss *secrets) anyOf(namespace string) string {
 	for k := range ss.byName {
@@ -207,7 +210,8 @@ func (ss *secrets) follow(now time.Time, x *secret, actor string, back bool, fx 
 		ss.life.saveApp(a, fx)
 		reason := pick(back, "SecretUndone", "SecretRotated")
 		for _, name := range names {
-			ss.life.appEvent(fx, now, a, name, reason, "generation "+itoa(int(a.Gen))+" has version "+itoa(x.used().Number)+" of secret "+x.Name+", by "+orNobody(actor))
+			text := "generation " + itoa(int(a.Gen)) + " has version " + itoa(x.used().Number) + " of secret " + x.Name + ", by " + orNobody(actor)
+			ss.life.appEvent(fx, now, a, name, reason, text)
 		}
 	}
 }

@@ -302,7 +302,7 @@ func (f *Children) Flush(now time.Time, fx *wire.Effects) {
 			delete(f.waits, n)
 		}
 	}
-	f.dirty = map[string]bool{} // one that was emptied is looked through as if it were full
+	f.dirty = map[string]bool{} // a cleared map keeps its size, and ranging over it stays as slow
 }
 
 // expect notes that a resend may be due at a time.

@@ -314,12 +314,8 @@ func (s *Source) Told(key string) bool {
 // Orphans gives the items of earlier incarnations that the peer keeps and this set has not decided about. known says
 // whether the list is complete as of the peer's last answer. Put adopts an orphan, Delete removes it.
 func (s *Source) Orphans() (orphans []wire.HeldItem, known bool) {
-	for _, key := range slices.Sorted(maps.Keys(s.peer.orphans)) {
-		_, item := s.items[key]
-		_, tomb := s.tombs[key]
-		if !item && !tomb {
-			orphans = append(orphans, s.peer.orphans[key])
-		}
+	for _, key := range slices.Sorted(s.EachOrphan) {
+		orphans = append(orphans, s.peer.orphans[key])
 	}
 	return orphans, s.peer.connected && s.peer.confirmed && s.peer.orphanSum.digest() == s.peer.orphanWant
 }
@@ -327,9 +323,7 @@ func (s *Source) Orphans() (orphans []wire.HeldItem, known bool) {
 // EachOrphan runs over the keys of Orphans, in any order.
 func (s *Source) EachOrphan(yield func(key string) bool) {
 	for key := range s.peer.orphans {
-		_, item := s.items[key]
-		_, tomb := s.tombs[key]
-		if !item && !tomb && !yield(key) {
+		if _, ok := s.Orphan(key); ok && !yield(key) {
 			return
 		}
 	}
@@ -337,10 +331,8 @@ func (s *Source) EachOrphan(yield func(key string) bool) {
 
 // Orphan gives one of Orphans by its key.
 func (s *Source) Orphan(key string) (orphan wire.HeldItem, ok bool) {
-	_, item := s.items[key]
-	_, tomb := s.tombs[key]
 	orphan, ok = s.peer.orphans[key]
-	return orphan, ok && !item && !tomb
+	return orphan, ok && !s.Told(key)
 }
 
 // Due gives the time of the next resend, zero when nothing waits for an answer.

@@ -17,7 +17,7 @@ const (
 
 // How many there are of each. The numbers only ever fall: shorten what you touch, and write the new number here.
 const (
-	longLines     = 2043
+	longLines     = 2039
 	longFunctions = 58
 )
 

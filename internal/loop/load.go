@@ -10,8 +10,8 @@ import (
 	"skerry.dev/skerry/store"
 )
 
-// Decode takes a record in two steps. What it does at once changes nothing, since several goroutines do it for as many records at the same
-// time; what it gives is done for one record after the other, in the order of their keys.
+// Decode takes a record in two steps. It is called by several goroutines at once, and changes nothing. The function that it returns takes
+// the record; these are called one after the other, in the order of the records' keys.
 type Decode func(key string, value []byte) (take func() error)
 
 // InTurn is the Decode that does all of it in turn.
@@ -22,8 +22,8 @@ func InTurn(load func(key string, value []byte) error) Decode {
 // loadAhead is how many lists of loadBatch records are read, or decoded, before those in front of them are taken.
 const loadAhead, loadBatch = 4, 256
 
-// Load hands every record of a store to decode, and does what that gives in key order. Records are read and decoded on other processors
-// meanwhile.
+// Load hands every record of a store to decode, and calls what that returns in the order of the keys. Further records are read and decoded
+// on other processors meanwhile.
 func Load(ctx context.Context, st store.Lister, decode Decode) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup

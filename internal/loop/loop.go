@@ -243,7 +243,7 @@ func (l *Loop) commit(ctx context.Context, ops []store.Op, mayLook bool) error {
 // viewsBetween is how many views at most go before a message that waits: whoever asks much must not keep a role from its work.
 const viewsBetween = 16
 
-// longBatch is how long a batch may take others in: nobody's answer is to wait for many messages that take long.
+// longBatch is how long a batch grows, so that no answer waits for many slow messages of others.
 const longBatch = 50 * time.Millisecond
 
 // batch steps through what has queued up, so that it shares one commit.

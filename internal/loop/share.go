@@ -3,14 +3,14 @@ package loop
 // lineLength is how many messages of one sender wait at a time.
 const lineLength = 16
 
-// Share is what one of many senders has of a loop's queue, so that whoever sends much, or what takes long to read, does not fill it: messages
-// of others wait behind few of its own.
+// Share is one sender's part of a loop's queue. Whoever sends much, or messages that take long, does not fill the queue: what others send
+// waits behind a few of its messages.
 type Share struct{ line chan struct{} }
 
 // NewShare makes a share for one sender.
 func NewShare() *Share { return &Share{line: make(chan struct{}, lineLength)} }
 
-// PostShare is Post for a sender with a share, which it waits for.
+// PostShare is Post for a sender with a share; it waits until there is room in that.
 func (l *Loop) PostShare(share *Share, msg any) bool {
 	select {
 	case share.line <- struct{}{}:
@@ -25,7 +25,7 @@ func (l *Loop) PostShare(share *Share, msg any) bool {
 	}
 }
 
-// taken ends the wait of a message. nil: its sender has no share.
+// taken makes room for the next message. A nil share is that of a sender without one.
 func (s *Share) taken() {
 	if s != nil {
 		<-s.line

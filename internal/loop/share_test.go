@@ -38,7 +38,9 @@ func TestOneSenderLeavesTimeToOthers(t *testing.T) {
 				for l.PostShare(share, each) {
 				}
 			}()
-			time.Sleep(500 * time.Millisecond) // long enough for a queue to fill
+			for len(share.line) < lineLength {
+				time.Sleep(time.Millisecond)
+			}
 			for range 5 {
 				begin := time.Now()
 				if _, err := l.Do(ctx, time.Duration(0)); err != nil {

@@ -298,7 +298,7 @@ func (h *Hub) ServeChildren(ctx context.Context, l *loop.Loop, c Children) error
 	return err
 }
 
-// childShares are what the children of one life have of its core's time. One that connects again has what it had.
+// childShares are the shares of children, by name: one that connects again has the share that it had.
 type childShares struct {
 	mu sync.Mutex
 	by map[string]*loop.Share

@@ -99,8 +99,8 @@ func PeerOf(r *http.Request) string {
 // mayRead decides about one manifest or blob that a child asks for: it must belong to an image that the child was given. A tag is answered
 // where nobody knew the digest when the image was assigned.
 func (m *Images) mayRead(r *http.Request, repo imageref.Ref, kind, id string) error {
-	if peer := link.PeerFrom(r.Context()); peer != nil {
-		return m.childMayRead(r.Context(), peer.Name(), repo, kind, id)
+	if child := PeerOf(r); child != "" {
+		return m.childMayRead(r.Context(), child, repo, kind, id)
 	}
 	return nil
 }

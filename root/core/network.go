@@ -46,7 +46,7 @@ func (c *Core) publishNetworks(now time.Time, fx *wire.Effects) {
 		}
 		c.rouse(now, app, fx)
 	}
-	c.nets.dirty = map[skerry.AppKey]bool{} // one that was emptied is copied and looked through as if it were full
+	c.nets.dirty = map[skerry.AppKey]bool{} // a cleared map keeps its size, and copying or ranging over it stays as slow
 }
 
 // leftSite is a site that held something of an application until a moment ago.
