@@ -6,7 +6,7 @@ import (
 	"skerry.dev/skerry/bench/report"
 )
 
-// budget is a goal for one figure; docs/BENCHMARKS.md has them all ("Budgets").
+// budget is a goal for one figure; docs/BENCHMARKS.md has them all ("Goals").
 type budget struct {
 	name, unit, better string
 	goal               float64

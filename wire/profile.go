@@ -33,7 +33,7 @@ const (
 	// something else happened to it, and counts as one of unknown speed.
 	MaxProfileSpread = 0.5
 	// profileRequests is how many requests of a profile's work take as long as one of the published service. Measured side by side, by
-	// processor time (examples/services, docs/BENCHMARKS.md): 172 to 254 in twelve runs on a machine that others used, median 214.
+	// processor time (examples/services, docs/results/before-reports.md): 172 to 254 in twelve runs on a machine that others used, median 214.
 	profileRequests = 214
 )
 

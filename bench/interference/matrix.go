@@ -39,7 +39,7 @@ const (
 )
 
 // Services are all services, with how many requests cost about as much of a processor as one of the image service: so many times its
-// rates are those of the others, and take about the same share of a limit (docs/BENCHMARKS.md has what was measured).
+// rates are those of the others, and take about the same share of a limit (docs/results/before-reports.md has what was measured).
 func Services() []string { return []string{Image, Database, Inference, Video, MQTT} }
 
 func perImage(service string) float64 {

@@ -2,10 +2,13 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,17 +18,21 @@ import (
 	"skerry.dev/skerry/bench/quiet"
 )
 
-// The documents with tables of figures, and the reports that these are made of. `make bench-docs` is this test with -update.
+// The documents with figures, the reports that these are made of, and where plots go. `make bench-docs` is this test with -update.
 var benchmarks = []string{"../../docs/BENCHMARKS.md", "../../docs/COMPARISON.md"}
 
-const results = "../../docs/results"
+const (
+	results    = "../../docs/results"
+	plots      = "../../docs/img"
+	plotPrefix = "bench-" // how the names of plots begin
+)
 
-// Marks of a part of a document that is written out of the newest report of a kind, and the heading below which tables may stand that no
-// report is kept of.
+// Marks of a part of a document that is written out of the newest report of a kind: all of it, or, behind a colon, the figures whose
+// group and name, with a slash between, match an expression, and those with a goal if it has "goals". The document has tables or plots of
+// what is selected, and docs/results has a page with all.
 var (
-	partBegins = regexp.MustCompile(`^<!-- figures of ([a-z ]+) -->$`)
+	partBegins = regexp.MustCompile(`^<!-- (figures|plots) of ([a-z ]+?)(?:: (.+))? -->$`)
 	partEnds   = "<!-- end of figures -->"
-	unkept     = "## Taken before reports were kept"
 )
 
 // otherForms are files of results that are from before there was one form.
@@ -69,71 +76,138 @@ func fileName(r *Report) string {
 	return r.Began.Format("2006-01-02") + "-" + strings.ReplaceAll(r.Kind, " ", "-") + ".json"
 }
 
-// written gives a document with its marked parts as the reports have them. It refuses a table elsewhere that no report is kept of.
-func written(text string, reports map[string]*Report) (string, error) {
+// written gives a document with its marked parts as the reports have them, and by their paths below docs the plots and pages that it leads
+// to. It refuses a table elsewhere.
+func written(text string, reports map[string]*Report) (string, map[string]string, error) {
 	var out strings.Builder
-	inside, old := false, false
+	files, inside := map[string]string{}, false
 	for n, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		begins := partBegins.FindStringSubmatch(line)
 		switch {
 		case line == partEnds:
 			if !inside {
-				return "", fmt.Errorf("line %d ends no part", n+1)
+				return "", nil, fmt.Errorf("line %d ends no part", n+1)
 			}
 			inside = false
 		case begins != nil:
 			if inside {
-				return "", fmt.Errorf("line %d begins a part in another", n+1)
+				return "", nil, fmt.Errorf("line %d begins a part in another", n+1)
 			}
 			inside = true
-			out.WriteString(line + "\n\n")
-			if r := reports[begins[1]]; r == nil {
-				fmt.Fprintf(&out, "Not measured in quiet yet: `docs/results` has no report of `skerry bench %s`.\n", begins[1])
-			} else if err := r.WriteMarkdown(&out); err != nil {
-				return "", err
+			part, err := partOf(begins[1], begins[2], begins[3], reports[begins[2]], files)
+			if err != nil {
+				return "", nil, fmt.Errorf("line %d: %w", n+1, err)
 			}
-			out.WriteString("\n")
+			out.WriteString(line + "\n\n" + part + "\n")
 			continue
 		case inside:
 			continue
-		case line == unkept:
-			old = true
-		case strings.HasPrefix(line, "## ") || strings.HasPrefix(line, "# "):
-			old = false
-		case strings.HasPrefix(strings.TrimSpace(line), "|") && !old:
-			return "", fmt.Errorf("line %d is of a table that is made of no report: %.60s", n+1, line)
+		case strings.HasPrefix(strings.TrimSpace(line), "|"):
+			return "", nil, fmt.Errorf("line %d is of a table that is made of no report: %.60s", n+1, line)
 		}
 		out.WriteString(line + "\n")
 	}
 	if inside {
-		return "", fmt.Errorf("the last part has no %s", partEnds)
+		return "", nil, fmt.Errorf("the last part has no %s", partEnds)
 	}
-	return out.String(), nil
+	return out.String(), files, nil
 }
 
-// No figure of the documents is typed by hand.
+// partOf gives what stands between the marks of a part, and adds the files that it leads to.
+func partOf(what, kind, which string, r *Report, files map[string]string) (string, error) {
+	if r == nil {
+		return fmt.Sprintf("Not measured in quiet yet: `docs/results` has no report of `skerry bench %s`.\n", kind), nil
+	}
+	var b strings.Builder
+	if which == "" {
+		err := r.WriteMarkdown(&b)
+		return b.String(), err
+	}
+	name := strings.ReplaceAll(kind, " ", "-")
+	some, err := selected(r, which)
+	if err != nil {
+		return "", err
+	}
+	if what == "plots" {
+		drawings := some.Drawings()
+		if len(drawings) == 0 {
+			return "", fmt.Errorf("figures %q of %s give no plot", which, kind)
+		}
+		for i, title := range slices.Sorted(maps.Keys(drawings)) {
+			file := fmt.Sprintf("img/%s%s-%d.svg", plotPrefix, name, i+1)
+			files[file] = drawings[title]
+			fmt.Fprintf(&b, "![%s](%s)\n", strings.ReplaceAll(title, "-", " "), file)
+		}
+		return b.String(), nil
+	}
+	var page strings.Builder
+	fmt.Fprintf(&page, "# skerry bench %s\n\nAll figures of [the newest report](%s), written by `make bench-docs`.\n\n", kind, fileName(r))
+	if err := errors.Join(some.WriteTables(&b), r.WriteMarkdown(&page)); err != nil {
+		return "", err
+	}
+	files["results/"+name+".md"] = page.String()
+	fmt.Fprintf(&b, "\n[All figures](results/%s.md)\n", name)
+	return b.String(), nil
+}
+
+// selected gives some figures of a report. None is an error.
+func selected(r *Report, which string) (*Report, error) {
+	names := map[string]bool{}
+	match, err := regexp.Compile(which)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range r.Figures {
+		name := f.Group + "/" + f.Name
+		names[name] = names[name] || f.Goal != nil && slices.Contains(strings.Split(which, "|"), "goals") || match.MatchString(name)
+	}
+	some := r.Select(func(f *Figure) bool { return names[f.Group+"/"+f.Name] })
+	if len(some.Figures) == 0 {
+		return nil, fmt.Errorf("the report of %s has no figure %q", r.Kind, which)
+	}
+	return some, nil
+}
+
+// No figure of the documents is typed by hand, and neither is a plot or a page that they lead to.
 func TestBenchmarksDocument(t *testing.T) {
 	reports, err := published(os.DirFS(results))
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := map[string]string{}
 	for _, name := range benchmarks {
 		have, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := written(string(have), reports)
+		text, files, err := written(string(have), reports)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+		want[name] = text
+		for file, text := range files {
+			want["../../docs/"+file] = text
+		}
+	}
+	for name, text := range want {
+		have, err := os.ReadFile(name)
 		switch {
-		case want == string(have):
+		case err == nil && string(have) == text:
 		case !*update:
 			t.Errorf("%s is not what the reports in docs/results give: run make bench-docs", name)
 		default:
-			if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
+			if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+	drawn, err := filepath.Glob(plots + "/" + plotPrefix + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range drawn {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s is shown nowhere: remove it", name)
 		}
 	}
 }
@@ -157,22 +231,36 @@ func TestWritten(t *testing.T) {
 		t.Fatalf("the newest are %v, %v", reports, err)
 	}
 	const head = "# Benchmarks\n\n<!-- figures of budget -->\n"
-	doc, err := written(head+partEnds+"\n\n"+unkept+"\n\n### Overlay\n\n| 1 |\n", reports)
-	if err != nil || !strings.Contains(doc, "| agent.mem | 21.1 MiB | 21 to 24 |") || !strings.Contains(doc, "| 1 |") {
-		t.Errorf("the document is %s, %v", doc, err)
+	doc, files, err := written(head+partEnds+"\n", reports)
+	if err != nil || !strings.Contains(doc, "| agent.mem | 21.1 MiB | 21 to 24 |") || len(files) != 0 {
+		t.Errorf("the document is %s, %v, with %v", doc, err, files)
 	}
-	if again, err := written(doc, reports); err != nil || again != doc {
+	if again, _, err := written(doc, reports); err != nil || again != doc {
 		t.Errorf("written again it is %s, %v", again, err)
 	}
-	if changed, err := written(strings.Replace(doc, "21.1 MiB", "20.1 MiB", 1), reports); err != nil || changed != doc {
+	if changed, _, err := written(strings.Replace(doc, "21.1 MiB", "20.1 MiB", 1), reports); err != nil || changed != doc {
 		t.Errorf("a figure changed by hand stays: %v\n%s", err, changed)
 	}
-	if none, err := written(doc, nil); err != nil || strings.Contains(none, "21.1") || !strings.Contains(none, "Not measured in quiet yet") {
+	none, _, err := written(doc, nil)
+	if err != nil || strings.Contains(none, "21.1") || !strings.Contains(none, "Not measured in quiet yet") {
 		t.Errorf("without a report it is %s, %v", none, err)
 	}
-	for what, text := range map[string]string{"a table elsewhere": "| 1 |\n", "a table behind the old ones": unkept + "\n## New\n| 1 |\n",
-		"a part without an end": head, "an end alone": partEnds + "\n", "a part in a part": head + head} {
-		if _, err := written(text, reports); err == nil {
+	some, files, err := written("<!-- figures of budget: ^/agent.mem$ -->\n"+partEnds+"\n", reports)
+	page := files["results/budget.md"]
+	rows, all := strings.Count(some, "\n| "), strings.Count(page, "\n| ") // with the heads of tables
+	if err != nil || rows != 2 || all <= 2 || !strings.Contains(some, "| 21 to 24 |") || !strings.Contains(page, "| 21 to 24 |") {
+		t.Errorf("of some figures there are %s, %v, and the page %s", some, err, page)
+	}
+	for what, text := range map[string]string{
+		"a table elsewhere":     "| 1 |\n",
+		"a part without an end": head,
+		"an end alone":          partEnds + "\n",
+		"a part in a part":      head + head,
+		"no figures":            "<!-- figures of budget: ^/none$ -->\n" + partEnds + "\n",
+		"no expression":         "<!-- figures of budget: ( -->\n" + partEnds + "\n",
+		"no plots":              "<!-- plots of budget: goals -->\n" + partEnds + "\n",
+	} {
+		if _, _, err := written(text, reports); err == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}

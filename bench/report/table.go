@@ -211,8 +211,29 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// WriteMarkdown writes a report for docs/BENCHMARKS.md.
+// Select gives a report of some of its figures.
+func (r *Report) Select(keep func(f *Figure) bool) *Report {
+	some := *r
+	some.Figures = slices.DeleteFunc(slices.Clone(r.Figures), func(f *Figure) bool { return !keep(f) })
+	return &some
+}
+
+// WriteMarkdown writes a report as Markdown, with all that there is to say of it.
 func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	if err := r.WriteTables(&b); err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\n%s\n", r.legend())
+	for _, line := range r.Remarks() {
+		fmt.Fprintf(&b, "- %s\n", line)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteTables writes the tables of a report as Markdown, and in a line before them when and on what they were measured.
+func (r *Report) WriteTables(w io.Writer) error {
 	var b strings.Builder
 	cells := func(list []string) {
 		for _, c := range list {
@@ -231,10 +252,6 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		for _, row := range t.Rows {
 			cells(row)
 		}
-	}
-	fmt.Fprintf(&b, "\n%s\n", r.legend())
-	for _, line := range r.Remarks() {
-		fmt.Fprintf(&b, "- %s\n", line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -16,7 +16,7 @@ import (
 
 const (
 	// PeersEach is how many peers a worker measures round trips to. With 8 the error on a King-like matrix is a third
-	// larger, with 16 hardly smaller (docs/BENCHMARKS.md).
+	// larger, with 16 hardly smaller (docs/results/before-reports.md).
 	PeersEach = 12
 	// peersStable of them stay for as long as they are there; the others are replaced one after the other, each after
 	// PeersEach-peersStable times rotateEvery.

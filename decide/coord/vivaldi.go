@@ -9,7 +9,7 @@ import (
 )
 
 // Constants of Vivaldi (Dabek, Cox, Kaashoek, Morris: Vivaldi, SIGCOMM 2004) and of its use in the field (Ledlie, Gardner,
-// Seltzer: Network Coordinates in the Wild, NSDI 2007). Measured in docs/BENCHMARKS.md.
+// Seltzer: Network Coordinates in the Wild, NSDI 2007). Measured in docs/results/before-reports.md.
 const (
 	// stepShare (c_c) is the largest part of the way to the predicted place that one round trip moves a coordinate, and
 	// errorShare (c_e) that of its error (Dabek, section 3.4; 4.2 finds 0.25 best for both speed and calm).

@@ -179,7 +179,7 @@ const testPeers = 12
 
 var table = flag.Bool("table", false, "TestNetworkCoordinates also for numbers of dimensions that Skerry does not use")
 
-// TestNetworkCoordinates prints the table of docs/BENCHMARKS.md: go test ./decide/coord -run TestNetworkCoordinates -v -table
+// TestNetworkCoordinates prints the table of docs/results/before-reports.md: go test ./decide/coord -run TestNetworkCoordinates -v -table
 func TestNetworkCoordinates(t *testing.T) {
 	worlds := []struct {
 		name string

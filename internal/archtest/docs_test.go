@@ -40,7 +40,8 @@ var documentNames = map[string][]string{
 	"metric": {"skerry_agent"},
 }
 
-// wideDocuments have lines of more than 120 columns outside of tables and examples: made by programs, or not rewritten yet.
+// wideDocuments have lines of more than 120 columns outside of tables and examples: made by programs, or not rewritten yet. So may
+// have those of docs/results.
 var wideDocuments = []string{
 	history, "docs/ATTACKS.md", "docs/BENCHMARKS.md", "docs/COMPARISON.md", cliReference, "docs/MANIFEST.md",
 }
@@ -520,7 +521,7 @@ func anchor(title string) string {
 
 func TestDocumentsAreNarrow(t *testing.T) {
 	for _, d := range documents(t) {
-		if slices.Contains(wideDocuments, d.name) {
+		if slices.Contains(wideDocuments, d.name) || strings.HasPrefix(d.name, "docs/results/") {
 			continue
 		}
 		for i, line := range d.lines {

@@ -252,7 +252,7 @@ func TestAloneItSleeps(t *testing.T) {
 	}
 }
 
-// The traffic of an idle worker for its place in the network stays within what docs/BENCHMARKS.md says.
+// The traffic of an idle worker for its place in the network stays within what docs/results/before-reports.md says.
 func TestIdleTraffic(t *testing.T) {
 	const headers = 28 // IPv4 and UDP
 	perQuestion := 2 * (datagramSize + headers) * 8

@@ -29,7 +29,7 @@ type sizes struct {
 	most float64 // what was reached, with some room; lower it when a program gets smaller
 }
 
-// programs are what is measured. docs/BENCHMARKS.md says what they consist of.
+// programs are what is measured. docs/results/before-reports.md says what they consist of.
 var programs = map[string]sizes{"skerry": {48, 52.2}, "skerry-worker": {20, 29}}
 
 func main() {
