@@ -116,7 +116,7 @@ everybody may do everything.`,
 			if err != nil {
 				return err
 			}
-			role.Frugal(50, 0)
+			role.Frugal()
 			s := role.NewService(cfg.Log)
 			k, err := startCluster(cmd.Context(), s, cfg, &p.api)
 			if err != nil {

@@ -50,7 +50,7 @@ keep running.`,
 			if err != nil {
 				return err
 			}
-			role.Frugal(45, 0)
+			role.Frugal()
 			s := role.NewService(cfg.Log)
 			r, err := startRoot(cmd.Context(), s, cfg, &p.api)
 			if err != nil {

@@ -66,7 +66,7 @@ Every flag can also be set by an environment variable: --data is SKERRY_DATA.`,
 			if err != nil {
 				return err
 			}
-			role.Frugal(40, 0)
+			role.Frugal()
 			s := role.NewService(log)
 			if err := f.start(cmd, s); err != nil {
 				return errors.Join(err, s.Stop())

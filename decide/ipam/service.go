@@ -68,8 +68,10 @@ type Addresses struct {
 // heldBy is an address that is in use.
 type heldBy struct {
 	Key
-	addr netip.Addr
+	four [4]byte // netip.Addr is six times as large
 }
+
+func (h heldBy) addr() netip.Addr { return netip.AddrFrom4(h.four) }
 
 // rest is what is known of an address that was given back.
 type rest struct {
@@ -138,8 +140,8 @@ func (a *Addresses) Set(now, restUntil time.Time, wants []Want) error {
 		}
 	}
 	for _, h := range a.held {
-		if _, taken := n.holder[h.addr]; !taken && now.Before(restUntil) {
-			n.resting[h.addr] = rest{h.Key, restUntil}
+		if _, taken := n.holder[h.addr()]; !taken && now.Before(restUntil) {
+			n.resting[h.addr()] = rest{h.Key, restUntil}
 		}
 	}
 	if len(wants) > NumServices {
@@ -187,7 +189,7 @@ func newChoice(many int) *choice {
 func (a *choice) made(wants []Want) Addresses {
 	out := Addresses{held: make([]heldBy, 0, len(wants))}
 	for _, w := range wants {
-		out.held = append(out.held, heldBy{w.Key, a.held[w.Key]})
+		out.held = append(out.held, heldBy{w.Key, a.held[w.Key].As4()})
 	}
 	if len(a.resting) > 0 {
 		out.resting = a.resting
@@ -214,7 +216,7 @@ func (a *Addresses) Of(k Key) (netip.Addr, bool) {
 	if !ok {
 		return netip.Addr{}, false
 	}
-	return a.held[at].addr, true
+	return a.held[at].addr(), true
 }
 
 // Holder tells what an address leads to; its IPv6 twin leads there too. It looks at all of them.
@@ -224,7 +226,7 @@ func (a *Addresses) Holder(addr netip.Addr) (Key, bool) {
 		addr = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	for _, h := range a.held {
-		if h.addr == addr {
+		if h.addr() == addr {
 			return h.Key, true
 		}
 	}
@@ -296,7 +298,7 @@ type heldAddress struct {
 func (a Addresses) MarshalJSON() ([]byte, error) {
 	out := make([]heldAddress, 0, len(a.held)+len(a.resting))
 	for _, h := range a.held {
-		out = append(out, heldAddress{h.Key, h.addr, time.Time{}})
+		out = append(out, heldAddress{h.Key, h.addr(), time.Time{}})
 	}
 	for addr, r := range a.resting {
 		out = append(out, heldAddress{r.Was, addr, r.Until})
@@ -325,7 +327,7 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 			out.resting[h.Addr] = rest{h.Key, h.Until}
 			continue
 		}
-		out.held = append(out.held, heldBy{h.Key, h.Addr})
+		out.held = append(out.held, heldBy{h.Key, h.Addr.As4()})
 	}
 	out.held = slices.Clone(out.held) // without the room that was left for more
 	slices.SortFunc(out.held, func(x, y heldBy) int { return x.compare(y.Key) })

@@ -190,7 +190,7 @@ func runWorker(ctx context.Context, flags *Flags, program Program) error {
 	if cfg.Join, err = flags.Join.Join(flags.Common.Data, "cluster"); err != nil {
 		return err
 	}
-	role.Frugal(40, 0)
+	role.Frugal()
 	dir, err := programsDir(&cfg)
 	if err != nil {
 		return err

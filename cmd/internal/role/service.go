@@ -146,14 +146,10 @@ func notify(state string) {
 	c.Write([]byte(state))
 }
 
-// Frugal trades some CPU for memory: a role is idle most of the time, and its garbage would double what it keeps. The
-// environment variables of the Go runtime win.
-func Frugal(gcPercent int, softLimit int64) {
+// Frugal trades some CPU for memory: a role is idle most of the time, and its garbage would double what it keeps. GOGC wins.
+func Frugal() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" && softLimit > 0 {
-		debug.SetMemoryLimit(softLimit)
+		debug.SetGCPercent(40)
 	}
 }
 
