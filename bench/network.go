@@ -7,7 +7,7 @@ import (
 	"skerry.dev/skerry/bench/report"
 )
 
-// NetworkOptions say how much to measure. The zero value takes about eight minutes.
+// NetworkOptions say how much to measure. The zero value takes about ten minutes.
 type NetworkOptions struct {
 	Program     string // the skerry binary: datapaths and what is measured beside are child processes of it
 	Quick, Full bool
@@ -45,6 +45,9 @@ func metrics() []metric {
 
 // messageSizes are those of request and response, in bytes.
 func messageSizes() []int { return []int{64, 256, 1024, 4096} }
+
+// writeSizes are those of the writes of a stream, in bytes.
+func writeSizes() []int { return []int{16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10} }
 
 // figure is a metric of a case on a wire.
 func (m metric) figure(r *report.Report, group, place string) *report.Figure {

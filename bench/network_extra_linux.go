@@ -94,6 +94,32 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 	return nil
 }
 
+// writesOf measures a stream that is written so many bytes at a time: 003 has its network benchmark by the size of a message (table 2).
+func (m *measurer) writesOf(ctx context.Context, list []*lane, bytes int) error {
+	for range (m.rounds + 1) / 2 {
+		err := m.round(ctx, func() error {
+			for _, l := range list {
+				rate, _, err := l.stream(ctx, 1, m.stream, "-l", fmt.Sprint(bytes))
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					m.skip(fmt.Sprintf("writes of %d bytes, %s", bytes, l.name), err)
+					continue
+				}
+				f := m.out.Figure(groupWrites, fmt.Sprint(bytes, " B"), l.name)
+				f.Unit, f.Better, f.Curve, f.At = "Gbit/s", report.Higher, "rate by bytes of a write", float64(bytes)
+				m.out.Add(f, rate)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // replicas repeats the paper's figure 8.
 func (m *measurer) replicas(ctx context.Context) (err error) {
 	list, err := m.lanes(ctx, wireKind{name: "mtu", small: true}, m.counts[len(m.counts)-1],
@@ -330,6 +356,7 @@ func (m *measurer) routesUpdate(ctx context.Context) (err error) {
 // Groups of figures beside those of the wires.
 const (
 	groupLoss      = "1 % of packets lost in each direction, mtu"
+	groupWrites    = "1 TCP stream by the size of its writes, mtu"
 	groupReplicas  = "connect, ask and answer by a service address, mtu (figure 8)"
 	groupDownloads = "a download of 100 MB, mtu (figure 12)"
 )

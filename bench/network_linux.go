@@ -33,13 +33,14 @@ type lengths struct {
 	loads   int   // downloads for each
 	routes  int   // service addresses
 	flows   int
+	writes  []int // bytes of a write of a stream
 }
 
 func lengthsOf(o NetworkOptions) lengths {
 	switch {
 	case o.Small:
 		return lengths{rounds: 1, ask: 10 * time.Millisecond, short: 20 * time.Millisecond, sink: 20 * time.Millisecond, steps: 1,
-			counts: []int{3}, replies: 30, routes: 200}
+			counts: []int{3}, replies: 30, routes: 200, writes: []int{64}}
 	case o.Budget:
 		l := lengths{rounds: 5, stream: 1, ask: 50 * time.Millisecond}
 		if o.Full {
@@ -51,10 +52,11 @@ func lengthsOf(o NetworkOptions) lengths {
 			counts: []int{1, 9}, replies: 300, routes: 10_000}
 	case o.Full:
 		return lengths{rounds: 15, stream: 3, ask: 100 * time.Millisecond, short: time.Second, sink: 300 * time.Millisecond, steps: 7,
-			counts: []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, replies: 3000, delays: []int{10, 50, 100, 250}, loads: 3, routes: 10_000, flows: 1_000_000}
+			counts: []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, replies: 3000, delays: []int{10, 50, 100, 250}, loads: 3, routes: 10_000, flows: 1_000_000,
+			writes: writeSizes()}
 	}
 	return lengths{rounds: 3, stream: 2, ask: 30 * time.Millisecond, short: 400 * time.Millisecond, sink: 200 * time.Millisecond, steps: 4,
-		counts: []int{1, 3, 5, 7, 9}, replies: 1000, routes: 10_000}
+		counts: []int{1, 3, 5, 7, 9}, replies: 1000, routes: 10_000, writes: writeSizes()}
 }
 
 // measurer is a run of the benchmark.
@@ -229,6 +231,12 @@ func (m *measurer) wire(ctx context.Context, kind wireKind) (err error) {
 		}
 	}
 	if kind.small && !m.Budget && m.iperf == "" {
+		for _, n := range m.writes {
+			m.Say("measuring: a stream of writes of %d bytes", n)
+			if err := m.writesOf(ctx, list, n); err != nil {
+				return err
+			}
+		}
 		m.Say("measuring: 1 %% loss")
 		if err := m.loss(ctx, list); err != nil && ctx.Err() == nil {
 			m.skip("1 % loss", err)
@@ -335,7 +343,7 @@ func (m *measurer) steps() (out []netStep) {
 // stream sends with iperf3 for some seconds and gives Gbit/s, and seconds of processor time for each Gbit: of both ends, of
 // what carries the packets in user space, and of the kernel's threads for interrupts. What the kernel does within a
 // process's turn is the process's.
-func (l *lane) stream(ctx context.Context, streams, seconds int) (rate, cpu float64, err error) {
+func (l *lane) stream(ctx context.Context, streams, seconds int, more ...string) (rate, cpu float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds+15)*time.Second)
 	defer cancel()
 	once := &rig{ctx: ctx}
@@ -350,7 +358,7 @@ func (l *lane) stream(ctx context.Context, streams, seconds int) (rate, cpu floa
 		amount = []string{"-n", "2M"}
 	}
 	client := exec.CommandContext(ctx, "iperf3", append([]string{"-c", l.to.String(), "-P", fmt.Sprint(streams), "-J", "--connect-timeout",
-		"3000"}, amount...)...)
+		"3000"}, append(amount, more...)...)...)
 	var text strings.Builder
 	client.Stdout = &text
 	before := cpuOf(pids)

@@ -82,6 +82,13 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("instances behind %s were not asked alike: %+v", name, f)
 		}
 	}
+	if _, err := exec.LookPath("iperf3"); err == nil {
+		for _, name := range []string{caseDirect, casePlain, caseSealed} {
+			if f := n.Find(groupWrites, "64 B", name); f == nil || f.Value == nil || f.Value.Value <= 0 || f.At != 64 {
+				t.Errorf("a stream of small writes of %s is %+v", name, f)
+			}
+		}
+	}
 	const group = "200 service addresses of three instances each"
 	if f := n.Find(group, "all lead elsewhere", ""); f == nil || f.Value.N != 3 || f.Value.Value <= 0 {
 		t.Errorf("tables of addresses took %+v", f)
