@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,14 +88,25 @@ func files(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// recordAt finds a value in a leaf of the record table, which is an index to SQLite (type 10); history is not.
-func recordAt(b []byte) int {
+// at finds a text in a leaf of a type: 13 is a table, 10 an index.
+func at(b []byte, leaf byte, text string, right func(page []byte, at int) bool) int {
 	for page := 0; page < len(b); page += 4096 {
-		if n := bytes.Index(b[page:page+4096], []byte("precious")); b[page] == 10 && n > 0 {
+		p := b[page : page+4096]
+		if n := bytes.Index(p, []byte(text)); p[0] == leaf && n > 0 && right(p, n) {
 			return page + n
 		}
 	}
-	panic("no record found")
+	panic("there is no " + text)
+}
+
+// recordAt finds a value in the table of records. In that of history the length of a value stands before it, in two bytes.
+func recordAt(b []byte) int {
+	return at(b, 13, "precious", func(p []byte, n int) bool { return p[n-3] != 0 || p[n-2] < 0x80 || p[n-1] != 1 })
+}
+
+// keyAt finds a key in the index of records.
+func keyAt(b []byte) int {
+	return at(b, 10, "key/1", func(p []byte, _ int) bool { return !bytes.Contains(p, []byte("precious")) })
 }
 
 // TestDamageIsRefused: a store that is damaged is not opened, not changed, and repaired as far as it is whole.
@@ -110,6 +122,7 @@ func TestDamageIsRefused(t *testing.T) {
 		"short text":     {func([]byte) []byte { return []byte("no store at all") }, 0, 0},
 		"cut short":      {func(b []byte) []byte { return b[:len(b)/2] }, 0, 0},
 		"one bit":        {func(b []byte) []byte { b[recordAt(b)] ^= 1; return b }, damagedKeys - 1, 1},
+		"a key":          {func(b []byte) []byte { b[keyAt(b)] ^= 1; return b }, damagedKeys, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := closed(t)
@@ -152,6 +165,52 @@ func TestDamageIsRefused(t *testing.T) {
 			}
 			right(t, rs, damagedKeys)
 		})
+	}
+}
+
+// TestRecordsInAnIndex: a store of an older version, which has its records in an index, is written on, refused when it is damaged, and repaired.
+func TestRecordsInAnIndex(t *testing.T) {
+	ctx := context.Background()
+	path := closed(t)
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{
+		"CREATE TABLE old (key TEXT PRIMARY KEY, revision INTEGER NOT NULL, sum INTEGER NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
+		"INSERT INTO old SELECT * FROM record", "DROP TABLE record", "ALTER TABLE old RENAME TO record"} {
+		if _, err := db.Exec(q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, "sqlite:"+path)
+	if _, err := s.Commit(ctx, []store.Op{{Key: "new", Value: []byte("value")}, {Key: "key/7", Delete: true}}); err != nil {
+		t.Fatal(err)
+	}
+	rs, _, err := s.List(ctx, "key/")
+	if err != nil || len(rs) != damagedKeys-1 {
+		t.Errorf("it has %d records, %v", len(rs), err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	harm(t, path, func(b []byte) []byte {
+		n := at(b, 10, "precious", func([]byte, int) bool { return true })
+		b[n] ^= 1
+		return b
+	})
+	if _, err := store.Open(ctx, "sqlite:"+path, store.Options{}); !errors.Is(err, store.ErrDamaged) {
+		t.Fatalf("damaged, it opens with %v", err)
+	}
+	done, err := store.Repair(ctx, "sqlite:"+path, store.Options{}, store.Repairing{})
+	if err != nil || done.Whole != damagedKeys-1 || len(done.Lost) != 1 || done.Unreadable {
+		t.Errorf("repaired: %+v, %v", done, err)
+	}
+	if err := mustOpen(t, "sqlite:"+path).Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -127,8 +127,9 @@ func (r *Repaired) rebuild(ctx context.Context, path string, fn func(Record) err
 	}
 	defer db.Close()
 	seen := map[string]bool{}
-	// Where a page in the middle cannot be read, the records after it are reached from the other end.
-	for _, order := range []string{"", " DESC"} {
+	// The table has all records, whatever its index says. Where a page in the middle cannot be read, the records after it are reached by
+	// the index, or from the other end.
+	for _, order := range []string{"NOT INDEXED", "ORDER BY key", "ORDER BY key DESC", "NOT INDEXED ORDER BY rowid DESC"} {
 		whole, err := r.read(ctx, db, order, seen, fn)
 		switch {
 		case err != nil:
@@ -145,7 +146,7 @@ func (r *Repaired) rebuild(ctx context.Context, path string, fn func(Record) err
 // read reads records in an order until they end or SQLite finds damage. What fn answers is an error.
 func (r *Repaired) read(ctx context.Context, db *sql.DB, order string, seen map[string]bool, fn func(Record) error) (whole bool,
 	err error) {
-	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value FROM record ORDER BY key"+order)
+	rows, err := db.QueryContext(ctx, "SELECT key, revision, sum, value FROM record "+order)
 	if err != nil {
 		return false, unlessDamage(err)
 	}
@@ -176,7 +177,8 @@ func (r *Repaired) read(ctx context.Context, db *sql.DB, order string, seen map[
 
 // unlessDamage gives an error that is not about the file's content.
 func unlessDamage(err error) error {
-	if err = sqliteError(err); isDamage(err) || err != nil && strings.Contains(err.Error(), "no such table") {
+	if err = sqliteError(err); isDamage(err) || err != nil && (strings.Contains(err.Error(), "no such table") ||
+		strings.Contains(err.Error(), "no such column")) { // an older store has no rowid
 		return nil
 	}
 	return err

@@ -109,7 +109,7 @@ func (e *DamagedError) check(ctx context.Context, db *sql.DB) (historyWhole bool
 func checkStructure(ctx context.Context, db *sql.DB) (err error) {
 	defer panics.Error(&err) // in a goroutine of its own it would end the program
 	var verdict string
-	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&verdict); err != nil {
 		return sqliteError(err)
 	}
 	if verdict != "ok" {
