@@ -168,7 +168,8 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// TestRecordsInAnIndex: a store of an older version, which has its records in an index, is written on, refused when it is damaged, and repaired.
+// TestRecordsInAnIndex: a store of an older version, which has its records in an index, is written on, refused when it is damaged, and
+// repaired.
 func TestRecordsInAnIndex(t *testing.T) {
 	ctx := context.Background()
 	path := closed(t)
@@ -176,25 +177,25 @@ func TestRecordsInAnIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range []string{
+	for _, statement := range []string{
 		"CREATE TABLE old (key TEXT PRIMARY KEY, revision INTEGER NOT NULL, sum INTEGER NOT NULL, value BLOB NOT NULL) WITHOUT ROWID",
 		"INSERT INTO old SELECT * FROM record", "DROP TABLE record", "ALTER TABLE old RENAME TO record"} {
-		if _, err := db.Exec(q); err != nil {
-			t.Fatalf("%s: %v", q, err)
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
 		}
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := mustOpen(t, "sqlite:"+path)
-	if _, err := s.Commit(ctx, []store.Op{{Key: "new", Value: []byte("value")}, {Key: "key/7", Delete: true}}); err != nil {
+	old := mustOpen(t, "sqlite:"+path)
+	if _, err := old.Commit(ctx, []store.Op{{Key: "new", Value: []byte("value")}, {Key: "key/7", Delete: true}}); err != nil {
 		t.Fatal(err)
 	}
-	rs, _, err := s.List(ctx, "key/")
-	if err != nil || len(rs) != damagedKeys-1 {
-		t.Errorf("it has %d records, %v", len(rs), err)
+	records, _, err := old.List(ctx, "key/")
+	if err != nil || len(records) != damagedKeys-1 {
+		t.Errorf("it has %d records, %v", len(records), err)
 	}
-	if err := s.Close(); err != nil {
+	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
 	harm(t, path, func(b []byte) []byte {

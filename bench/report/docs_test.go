@@ -118,10 +118,10 @@ func partOf(what, kind, which string, r *Report, files map[string]string) (strin
 	if r == nil {
 		return fmt.Sprintf("Not measured in quiet yet: `docs/results` has no report of `skerry bench %s`.\n", kind), nil
 	}
-	var b strings.Builder
+	var text strings.Builder
 	if which == "" {
-		err := r.WriteMarkdown(&b)
-		return b.String(), err
+		err := r.WriteMarkdown(&text)
+		return text.String(), err
 	}
 	name := strings.ReplaceAll(kind, " ", "-")
 	some, err := selected(r, which)
@@ -136,18 +136,18 @@ func partOf(what, kind, which string, r *Report, files map[string]string) (strin
 		for i, title := range slices.Sorted(maps.Keys(drawings)) {
 			file := fmt.Sprintf("img/%s%s-%d.svg", plotPrefix, name, i+1)
 			files[file] = drawings[title]
-			fmt.Fprintf(&b, "![%s](%s)\n", strings.ReplaceAll(title, "-", " "), file)
+			fmt.Fprintf(&text, "![%s](%s)\n", strings.ReplaceAll(title, "-", " "), file)
 		}
-		return b.String(), nil
+		return text.String(), nil
 	}
 	var page strings.Builder
 	fmt.Fprintf(&page, "# skerry bench %s\n\nAll figures of [the newest report](%s), written by `make bench-docs`.\n\n", kind, fileName(r))
-	if err := errors.Join(some.WriteTables(&b), r.WriteMarkdown(&page)); err != nil {
+	if err := errors.Join(some.WriteTables(&text), r.WriteMarkdown(&page)); err != nil {
 		return "", err
 	}
 	files["results/"+name+".md"] = page.String()
-	fmt.Fprintf(&b, "\n[All figures](results/%s.md)\n", name)
-	return b.String(), nil
+	fmt.Fprintf(&text, "\n[All figures](results/%s.md)\n", name)
+	return text.String(), nil
 }
 
 // selected gives some figures of a report. None is an error.
