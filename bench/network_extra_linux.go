@@ -72,48 +72,37 @@ func (m *measurer) loss(ctx context.Context, list []*lane) (err error) {
 			defer x.Close()
 		}
 	}
-	for range (m.rounds + 1) / 2 {
-		err := m.round(ctx, func() error {
-			for _, l := range list {
-				rate, _, err := l.stream(ctx, 1, m.stream)
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err != nil {
-					m.skip("1 % loss, "+l.name, err)
-					continue
-				}
-				m.out.Add(metricOf("tcp1").figure(m.out, groupLoss, l.name), rate)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.eachStream(ctx, list, "1 % loss", func(name string) *report.Figure { return metricOf("tcp1").figure(m.out, groupLoss, name) })
 }
 
 // writesOf measures a stream that is written so many bytes at a time: 003 has its network benchmark by the size of a message (table 2).
 func (m *measurer) writesOf(ctx context.Context, list []*lane, bytes int) error {
-	for range (m.rounds + 1) / 2 {
-		err := m.round(ctx, func() error {
-			for _, l := range list {
-				rate, _, err := l.stream(ctx, 1, m.stream, "-l", fmt.Sprint(bytes))
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err != nil {
-					m.skip(fmt.Sprintf("writes of %d bytes, %s", bytes, l.name), err)
-					continue
-				}
-				f := m.out.Figure(groupWrites, fmt.Sprint(bytes, " B"), l.name)
-				f.Unit, f.Better, f.Curve, f.At = "Gbit/s", report.Higher, "rate by bytes of a write", float64(bytes)
-				m.out.Add(f, rate)
+	size := fmt.Sprint(bytes, " B")
+	return m.eachStream(ctx, list, "writes of "+size, func(name string) *report.Figure {
+		f := m.out.Figure(groupWrites, size, name)
+		f.Unit, f.Better, f.Curve, f.At = "Gbit/s", report.Higher, "rate by bytes of a write", float64(bytes)
+		return f
+	}, "-l", fmt.Sprint(bytes))
+}
+
+// eachStream measures one stream of each case in some rounds, with more arguments of iperf3.
+func (m *measurer) eachStream(ctx context.Context, list []*lane, what string, of func(name string) *report.Figure, more ...string) error {
+	round := func() error {
+		for _, l := range list {
+			rate, _, err := l.stream(ctx, 1, m.stream, more...)
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				m.skip(what+", "+l.name, err)
+			default:
+				m.out.Add(of(l.name), rate)
 			}
-			return nil
-		})
-		if err != nil {
+		}
+		return nil
+	}
+	for range (m.rounds + 1) / 2 {
+		if err := m.round(ctx, round); err != nil {
 			return err
 		}
 	}

@@ -36,21 +36,21 @@ type lengths struct {
 	writes  []int // bytes of a write of a stream
 }
 
-func lengthsOf(o NetworkOptions) lengths {
+func lengthsOf(opt NetworkOptions) lengths {
 	switch {
-	case o.Small:
+	case opt.Small:
 		return lengths{rounds: 1, ask: 10 * time.Millisecond, short: 20 * time.Millisecond, sink: 20 * time.Millisecond, steps: 1,
 			counts: []int{3}, replies: 30, routes: 200, writes: []int{64}}
-	case o.Budget:
+	case opt.Budget:
 		l := lengths{rounds: 5, stream: 1, ask: 50 * time.Millisecond}
-		if o.Full {
+		if opt.Full {
 			l.rounds, l.stream, l.ask = 15, 3, 200*time.Millisecond
 		}
 		return l
-	case o.Quick:
+	case opt.Quick:
 		return lengths{rounds: 2, stream: 1, ask: 20 * time.Millisecond, short: 200 * time.Millisecond, sink: 100 * time.Millisecond, steps: 4,
 			counts: []int{1, 9}, replies: 300, routes: 10_000}
-	case o.Full:
+	case opt.Full:
 		return lengths{rounds: 15, stream: 3, ask: 100 * time.Millisecond, short: time.Second, sink: 300 * time.Millisecond, steps: 7,
 			counts: []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, replies: 3000, delays: []int{10, 50, 100, 250}, loads: 3, routes: 10_000, flows: 1_000_000,
 			writes: writeSizes()}
