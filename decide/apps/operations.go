@@ -281,6 +281,10 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 		_, _, err := e.service(k)
 		return Applied{}, fx, err
 	}
+	if !a.Deployed {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and nothing of it runs", k.App).
+			WithHint("`skerry deploy %s` starts it", k.App.Name)
+	}
 	old := *a
 	var notes []string
 	if m.Pull != nil {
@@ -288,20 +292,72 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 			return Applied{}, wire.Effects{}, err
 		}
 	}
+	restarts, why := e.restarting(a, &old, k.Service)
+	if len(restarts) == 0 && maps.Equal(a.revisions, old.revisions) {
+		return Applied{}, wire.Effects{}, why
+	}
 	if a.Restarts == nil {
 		a.Restarts = map[string]uint64{}
 	}
-	for i := range a.Manifest.Spec.Services {
-		name := a.Manifest.Spec.Services[i].Name
-		if (k.Service == "" || k.Service == name) && a.revisions[name] == old.revisions[name] {
-			a.Restarts[name]++
-		}
+	for _, name := range restarts {
+		a.Restarts[name]++
 	}
 	a.UpdatedAt = now
 	e.Look(k.App)
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
+}
+
+// restarting names the services of an application, or the one that is asked for, of which something restarts, and says why the others have
+// nothing. Those that were updated since old are neither.
+func (e *editor) restarting(a, old *App, only string) (names []string, why error) {
+	for i := range a.Manifest.Spec.Services {
+		s := &a.Manifest.Spec.Services[i]
+		if only != "" && only != s.Name || a.revisions[s.Name] != old.revisions[s.Name] {
+			continue
+		}
+		switch err := e.restartable(a, s); {
+		case err == nil:
+			names = append(names, s.Name)
+		case why == nil:
+			why = err
+		default:
+			why = skerry.Errorf(skerry.CodeConflict, "nothing restarts: the services of %s have no instances, run by schedules, or wait with a paused update",
+				a.Key())
+		}
+	}
+	return names, why
+}
+
+// restartable gives what stands against a restart of a service.
+func (e *editor) restartable(a *App, s *spec.ServiceSpec) error {
+	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
+	if s.Mode == spec.ModeJob {
+		return nil // it runs once more
+	}
+	if s.Mode == spec.ModeCron {
+		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s runs by a schedule", sk)
+	}
+	rev, done, former := a.revisions[s.Name], 0, 0
+	for _, i := range e.Instances(sk) {
+		switch {
+		case i.Live() && i.wanted() == rev && (s.Mode != spec.ModePerWorker || copiesOf(i) > 0):
+			return nil
+		case i.Live() && i.wanted() != rev:
+			former++ // an update replaces it
+		case i.State == skerry.Terminated && !i.Stopping && i.Revision == rev:
+			done++
+		}
+	}
+	switch {
+	case former > 0 && a.Paused[s.Name] != "":
+		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: all instances of %s wait for its update, which is paused", sk).
+			WithHint("`skerry rollout resume %s/%s` has the new version replace them", sk.App.Name, sk.Service)
+	case former > 0, s.Mode != spec.ModePerWorker && *s.Replicas > done:
+		return nil // they are about to start
+	}
+	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances", sk)
 }
 
 // delete ends an application in whatever state it is. It is idempotent.
