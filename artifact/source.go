@@ -230,8 +230,8 @@ type httpRequest struct {
 	want        int // the status of success; 0: 200, or 206 where a range is asked for
 }
 
-// done reports whether an answer is the one that a request is to have. What else is below 400, such as a page that a proxy redirects to, says
-// nothing of what was asked for.
+// done reports whether an answer is the one that a request is to have. What else is below 400, such as a page that a proxy redirects to,
+// says nothing of what was asked for.
 func (q *httpRequest) done(status int) bool {
 	return status == cmp.Or(q.want, http.StatusOK) || status == http.StatusPartialContent && q.header.Get("Range") != ""
 }

@@ -14,8 +14,8 @@ import (
 	"skerry.dev/skerry/artifact/imageref"
 )
 
-// Only the status that the protocol has for success is one: what a proxy, a login page or half an answer says is not that an image arrived, or
-// that it is there.
+// Only the status that the protocol has for success is one: what a proxy, a login page or half an answer says is not that an image
+// arrived, or that it is there.
 func TestStatusesThatAreNoSuccess(t *testing.T) {
 	mine, err := Open(filepath.Join(t.TempDir(), "mine"), Options{})
 	if err != nil {
@@ -27,7 +27,8 @@ func TestStatusesThatAreNoSuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = "registry.example/team/app:1"
-	if _, err := mine.Build(t.Context(), BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}); err != nil {
+	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
+	if _, err := mine.Build(t.Context(), opt); err != nil {
 		t.Fatal(err)
 	}
 	page := func(status int) http.HandlerFunc {
@@ -40,6 +41,7 @@ func TestStatusesThatAreNoSuccess(t *testing.T) {
 		w.Header().Set("Location", "/v2/team/app/blobs/uploads/1")
 		w.WriteHeader(http.StatusAccepted)
 	}
+	other := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "7") }
 	for what, c := range map[string]struct {
 		step  string // HEAD, POST, blob, manifest
 		other http.HandlerFunc
@@ -47,7 +49,7 @@ func TestStatusesThatAreNoSuccess(t *testing.T) {
 	}{
 		"as it is to be":                  {"", nil, false},
 		"a blob without a size is there":  {"HEAD", page(http.StatusNoContent), false}, // and it is sent
-		"another blob is there":           {"HEAD", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "7") }, false},
+		"another blob is there":           {"HEAD", other, false},
 		"no place for an upload":          {"POST", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }, true},
 		"a page in place of an upload":    {"blob", page(http.StatusOK), true},
 		"nothing in place of an upload":   {"blob", page(http.StatusNoContent), true},

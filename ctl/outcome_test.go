@@ -272,7 +272,7 @@ func TestRestartOfNothing(t *testing.T) {
 	}
 }
 
-// An application that is not there was not seen to be deleted: kubectl wait --for=delete ends with 0 in silence, and so does this with a word.
+// An application that is not there was not seen to be deleted: kubectl wait --for=delete ends with 0 in silence, and this with a word.
 func TestWaitForDeletedOfNothing(t *testing.T) {
 	got := tell(t, nil, "wait", "shop", "--for", "deleted")
 	if got.failed != nil || strings.Contains(got.out, "is deleted") || !strings.Contains(got.out, "does not exist") {

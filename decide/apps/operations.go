@@ -323,8 +323,8 @@ func (e *editor) restarting(a, old *App, only string) (names []string, why error
 		case why == nil:
 			why = err
 		default:
-			why = skerry.Errorf(skerry.CodeConflict, "nothing restarts: the services of %s have no instances, run by schedules, or wait with a paused update",
-				a.Key())
+			why = skerry.Errorf(skerry.CodeConflict,
+				"nothing restarts: the services of %s have no instances, run by schedules, or wait with a paused update", a.Key())
 		}
 	}
 	return names, why

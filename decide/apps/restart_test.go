@@ -63,7 +63,8 @@ func TestRestartOfNothingIsRefused(t *testing.T) {
 		switch {
 		case c.refuse == "" && (fx.Err != nil || !asked):
 			t.Errorf("%s: got %v, want that it restarts", name, fx.Err)
-		case c.refuse != "" && (fx.Err == nil || skerry.AsError(fx.Err).Code != skerry.CodeConflict || !strings.Contains(fx.Err.Error(), c.refuse)):
+		case c.refuse != "" && (fx.Err == nil || skerry.AsError(fx.Err).Code != skerry.CodeConflict ||
+			!strings.Contains(fx.Err.Error(), c.refuse)):
 			t.Errorf("%s: got %v, want a conflict with %q", name, fx.Err, c.refuse)
 		case c.refuse != "" && (asked || len(fx.Writes) > 0 || s.c.App(shop).UpdatedAt != before):
 			t.Errorf("%s: it was refused and has %d writes, an event %v, and time %v in place of %v",
@@ -72,7 +73,7 @@ func TestRestartOfNothingIsRefused(t *testing.T) {
 	}
 }
 
-// Looking images up again updates a service that has nothing to restart; where they mean what they meant, nothing happens, and that is said.
+// Looking images up again updates a service that has nothing to restart; where they mean what they meant, nothing happens, and it says so.
 func TestRestartWithPullOfNothing(t *testing.T) {
 	s := newSite(t)
 	s.least = -1

@@ -178,8 +178,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// What a collector refuses, in whole or in part, is counted as what there was no room for, and that is told also where the collector was never
-// away.
+// What a collector refuses, in whole or in part, is counted as what there was no room for, and that is told also where the collector was
+// never away.
 func TestLossIsCounted(t *testing.T) {
 	answers := []string{`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}`, "{}", "wrong", "{}", "{}"}
 	var log strings.Builder
@@ -216,7 +216,8 @@ func TestLossIsCounted(t *testing.T) {
 // What could not be sent by the end is said to be left behind.
 func TestWhatIsLeftBehindIsTold(t *testing.T) {
 	var log strings.Builder
-	e := exporter(t, collector(t, func(w http.ResponseWriter, _ string, _ map[string]any) { w.WriteHeader(http.StatusServiceUnavailable) }), &log)
+	away := func(w http.ResponseWriter, _ string, _ map[string]any) { w.WriteHeader(http.StatusServiceUnavailable) }
+	e := exporter(t, collector(t, away), &log)
 	for range 3 {
 		e.logs.add(logRecord{})
 	}

@@ -114,8 +114,8 @@ func (c *Client) uploadParts(ctx context.Context, from io.Reader, part []byte, h
 	}
 	done, again, err := c.do(ctx, http.MethodPost, "", query("uploadId", id), completion(tags))
 	if err == nil && !bytes.Contains(done.body, []byte("CompleteMultipartUploadResult")) {
-		err = skerry.Errorf(skerry.CodeUnavailable, "%s answers the end of an upload as no S3 server does, and nobody knows what became of %s", c.url.Host, c).
-			WithHint("export again")
+		err = skerry.Errorf(skerry.CodeUnavailable, "%s answers the end of an upload as no S3 server does, and nobody knows what became of %s",
+			c.url.Host, c).WithHint("export again")
 	}
 	if e, ok := errors.AsType[*Problem](err); ok && again && e.Reason == "NoSuchUpload" {
 		if c.completed(ctx, tags) {
