@@ -123,6 +123,16 @@ export function Empty({ children }: { children: ReactNode }) {
   );
 }
 
+/** Stale says of what was read before that it cannot be read now, or else nothing. */
+export function Stale({ of }: { of: Query<unknown> }) {
+  if (of.data === undefined || of.error === undefined) return null;
+  return (
+    <Alert color="yellow" variant="light" mb="md" role="status" title="What you see is of before">
+      It cannot be read now: {aboutError(of.error).text}.
+    </Alert>
+  );
+}
+
 /**
  * Loaded shows what a query gave, or that it is on its way, or why there is nothing: under a title where the whole page is what was asked
  * for. What was read before and cannot be read now is shown as that.
@@ -131,11 +141,7 @@ export function Loaded<T>({ of, title, children }: { of: Query<T>; title?: strin
   if (of.data !== undefined)
     return (
       <>
-        {of.error !== undefined && (
-          <Alert color="yellow" variant="light" mb="md" role="status" title="What you see is of before">
-            It cannot be read now: {aboutError(of.error).text}.
-          </Alert>
-        )}
+        <Stale of={of} />
         {children(of.data)}
       </>
     );
