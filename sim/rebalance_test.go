@@ -101,35 +101,6 @@ func TestRebalanceAfterReturn(t *testing.T) {
 	}
 }
 
-// Moves that were announced and are not made are said to be dropped; those that are made are no news.
-func TestRebalanceSaysWhatIsDropped(t *testing.T) {
-	for name, c := range map[string]struct {
-		between func(*World)
-		want    string
-	}{
-		"nothing comes between": {func(*World) {}, ""},
-		"its place goes": {func(w *World) {
-			w.PowerOff(w.Workers["a/w3"])
-		}, "moves to better places were not begun"},
-	} {
-		w := balanced(t, 2, false)
-		w.must(t, w.Root, app("shop", 6, spread))
-		w.Run(3 * time.Second)
-		w.AddWorker("a", "w3", facts(4000))
-		w.Run(10 * time.Second)
-		if plan := w.plan(t); len(plan.Moves) != 2 {
-			t.Fatalf("%s: %d moves are planned, want 2: %+v", name, len(plan.Moves), plan)
-		}
-		w.must(t, w.Clusters["a"], cluster.Rebalance{})
-		c.between(w)
-		w.Run(40 * time.Minute)
-		told := w.texts("RebalanceEnded")
-		if (len(told) > 0) != (c.want != "") || len(told) > 0 && !strings.Contains(told[0], c.want) {
-			t.Errorf("%s: it says %q, want %q", name, told, c.want)
-		}
-	}
-}
-
 // What says so is not moved, and the plan tells why; nor is what was packed by the site's own choice.
 func TestRebalanceLeavesAlone(t *testing.T) {
 	none := 0.0
