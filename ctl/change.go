@@ -351,7 +351,7 @@ func (a *app) waitCommand() *cobra.Command {
 		ValidArgsFunction: a.completeKind("app"),
 		Long: "Wait until applications are ready, completed (jobs) or deleted. An application that does not exist counts as deleted, and the\n" +
 			"command says so; the other conditions fail then.\n" + exitHelp,
-		Example:           "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
+		Example: "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {

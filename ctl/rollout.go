@@ -219,27 +219,28 @@ func hasService(v *view.AppView, name string) bool {
 }
 
 // hasRollouts says why there is no update to show of an application, or of one of its services.
-func hasRollouts(v *view.AppView, service string) error {
-	if !v.Deployed {
-		return skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and has no updates", v.Key).
-			WithHint("`skerry deploy %s` starts it", v.Key.Name)
+func hasRollouts(shown *view.AppView, service string) error {
+	if !shown.Deployed {
+		return skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and has no updates", shown.Key).
+			WithHint("`skerry deploy %s` starts it", shown.Key.Name)
 	}
 	jobs := true
-	for i := range v.Services {
-		s := &v.Services[i]
-		if service != "" && s.Name != service {
+	for i := range shown.Services {
+		svc := &shown.Services[i]
+		if service != "" && svc.Name != service {
 			continue
 		}
-		if s.Rollout != nil {
+		if svc.Rollout != nil {
 			return nil
 		}
-		jobs = jobs && (s.Mode == spec.ModeJob || s.Mode == spec.ModeCron)
+		jobs = jobs && (svc.Mode == spec.ModeJob || svc.Mode == spec.ModeCron)
 	}
 	if jobs {
 		return skerry.Errorf(skerry.CodeInvalid, "jobs have runs, and no updates").
-			WithHint("`skerry wait %s --for completed` waits for its last run, and `skerry describe app %s` lists them", v.Key.Name, v.Key.Name)
+			WithHint("`skerry wait %s --for completed` waits for the last run, and `skerry describe app %s` lists them",
+				shown.Key.Name, shown.Key.Name)
 	}
-	return skerry.Errorf(skerry.CodeWrongTier, "the updates of %s are not known here", v.Key).WithHint("ask the root, which owns it")
+	return skerry.Errorf(skerry.CodeWrongTier, "the updates of %s are not known here", shown.Key).WithHint("ask the root, which owns it")
 }
 
 // showRollouts prints the lines that changed. It tells whether all is done, and why something was taken back.

@@ -311,53 +311,65 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 
 // restarting names the services of an application, or the one that is asked for, of which something restarts, and says why the others have
 // nothing. Those that were updated since old are neither.
-func (e *editor) restarting(a, old *App, only string) (names []string, why error) {
-	for i := range a.Manifest.Spec.Services {
-		s := &a.Manifest.Spec.Services[i]
-		if only != "" && only != s.Name || a.revisions[s.Name] != old.revisions[s.Name] {
+func (e *editor) restarting(app, old *App, only string) (names []string, why error) {
+	for i := range app.Manifest.Spec.Services {
+		svc := &app.Manifest.Spec.Services[i]
+		if only != "" && only != svc.Name || app.revisions[svc.Name] != old.revisions[svc.Name] {
 			continue
 		}
-		switch err := e.restartable(a, s); {
+		switch err := e.restartable(app, svc); {
 		case err == nil:
-			names = append(names, s.Name)
+			names = append(names, svc.Name)
 		case why == nil:
 			why = err
 		default:
 			why = skerry.Errorf(skerry.CodeConflict,
-				"nothing restarts: the services of %s have no instances, run by schedules, or wait with a paused update", a.Key())
+				"nothing restarts: the services of %s have no instances, run by schedules, or wait with a paused update", app.Key()).
+				WithHint("`skerry describe app %s` shows them", app.Key().Name)
 		}
 	}
 	return names, why
 }
 
 // restartable gives what stands against a restart of a service.
-func (e *editor) restartable(a *App, s *spec.ServiceSpec) error {
-	sk := skerry.ServiceKey{App: a.Key(), Service: s.Name}
-	if s.Mode == spec.ModeJob {
+func (e *editor) restartable(app *App, svc *spec.ServiceSpec) error {
+	key := skerry.ServiceKey{App: app.Key(), Service: svc.Name}
+	if svc.Mode == spec.ModeJob {
 		return nil // it runs once more
 	}
-	if s.Mode == spec.ModeCron {
-		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s runs by a schedule", sk)
+	if svc.Mode == spec.ModeCron {
+		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s runs by a schedule", key).
+			WithHint("`skerry describe app %s` shows its runs", key.App.Name)
 	}
-	rev, done, former := a.revisions[s.Name], 0, 0
-	for _, i := range e.Instances(sk) {
+	there, former, done := e.revised(key, app.revisions[svc.Name], svc.Mode == spec.ModePerWorker)
+	switch {
+	case there:
+		return nil
+	case former && app.Paused[svc.Name] != "":
+		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: all instances of %s wait for its update, which is paused", key).
+			WithHint("`skerry rollout resume %s/%s` has the new version replace them", key.App.Name, key.Service)
+	case former, svc.Mode != spec.ModePerWorker && *svc.Replicas > done:
+		return nil // an update replaces them, or they are about to start
+	}
+	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances", key).
+		WithHint("`skerry describe app %s` shows why", key.App.Name)
+}
+
+// revised reports whether an instance of a service runs a revision, or is to, and whether one runs another; done of them have done their
+// work. With one for each site, that of a site which has nothing to do for it does not count.
+func (e *editor) revised(key skerry.ServiceKey, rev string, perSite bool) (there, former bool, done int) {
+	for _, i := range e.Instances(key) {
+		idle := perSite && i.Want == 0 && i.State != skerry.Requested && i.Reason != ""
 		switch {
-		case i.Live() && i.wanted() == rev && (s.Mode != spec.ModePerWorker || copiesOf(i) > 0):
-			return nil
-		case i.Live() && i.wanted() != rev:
-			former++ // an update replaces it
+		case i.Live() && i.wanted() == rev:
+			there = there || !idle
+		case i.Live():
+			former = true
 		case i.State == skerry.Terminated && !i.Stopping && i.Revision == rev:
 			done++
 		}
 	}
-	switch {
-	case former > 0 && a.Paused[s.Name] != "":
-		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: all instances of %s wait for its update, which is paused", sk).
-			WithHint("`skerry rollout resume %s/%s` has the new version replace them", sk.App.Name, sk.Service)
-	case former > 0, s.Mode != spec.ModePerWorker && *s.Replicas > done:
-		return nil // they are about to start
-	}
-	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances", sk)
+	return there, former, done
 }
 
 // delete ends an application in whatever state it is. It is idempotent.
