@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/internal/s3"
-	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 )
@@ -141,10 +139,6 @@ func restoreTo(cmd *cobra.Command, c *api.Client, id string, r spec.RestoreReque
 	v, err := c.RestoreSnapshot(cmd.Context(), spec.SnapshotID(trimKind(id, "snapshot")), r)
 	if err == nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "volume/%s %s on worker %s\n", v.Name, word, v.Worker)
-	}
-	if lost, ok := errors.AsType[*tier.AnswerLost](err); ok {
-		return skerry.Errorf(skerry.CodeUnavailable, "nobody knows here whether it is %s: %w", word, lost).
-			WithHint("the site goes on with it; `skerry get events` shows what came of it")
 	}
 	return err
 }
