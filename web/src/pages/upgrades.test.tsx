@@ -45,7 +45,11 @@ test("the list tells how far each upgrade is and why it stopped", async () => {
 });
 
 test("an upgrade of which every cluster was skipped is drawn as none that is done", async () => {
-  const skipped = { ...upgrade, state: "Done" as const, sites: upgrade.sites!.map((s) => ({ ...s, stage: "Skipped" as const })) };
+  const skipped = {
+    ...upgrade,
+    state: "Done" as const,
+    sites: upgrade.sites!.map((s) => ({ ...s, stage: "Skipped" as const })),
+  };
   page({ scopes: ["clusters:read"], answers: { "/v1/upgrades/spring": skipped } });
   const bar = await screen.findByRole("progressbar", { name: "spring: 0 of 0 clusters done, 4 skipped" });
   expect(bar.getAttribute("aria-valuenow")).toBe("0");
