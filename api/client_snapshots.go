@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/internal/tier"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
@@ -48,6 +50,10 @@ func (c *Client) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, r spec
 	res, err := c.request(ctx, http.MethodPost, snapshotPath(id)+"/restore", nil, r, true)
 	if err == nil {
 		err = tier.ReadLater(res, &v)
+	}
+	if lost, ok := errors.AsType[*tier.AnswerLost](err); ok {
+		err = skerry.Errorf(skerry.CodeUnavailable, "nobody knows here whether the volume is restored: %w", lost).
+			WithHint("the site goes on with it; `skerry get events` shows what came of it")
 	}
 	return v, err
 }

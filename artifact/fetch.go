@@ -404,16 +404,12 @@ func (s *Source) copyBlob(ctx context.Context, ref imageref.Ref, desc ocispec.De
 	}
 	defer res.Body.Close()
 	skip := offset
-	switch res.StatusCode {
-	case http.StatusPartialContent:
+	if res.StatusCode == http.StatusPartialContent { // else it knows no ranges: the part that is here is read over
 		start, _, _ := strings.Cut(strings.TrimPrefix(res.Header.Get("Content-Range"), "bytes "), "-")
 		if start != strconv.FormatInt(offset, 10) {
 			return fmt.Errorf("%w: asked for bytes from %d, got %q", ErrInvalid, offset, res.Header.Get("Content-Range"))
 		}
 		skip = 0
-	case http.StatusOK: // knows no ranges: the part that is here is read over
-	default:
-		return &statusError{status: res.StatusCode, url: q.url}
 	}
 	body := io.LimitReader(res.Body, skip+desc.Size-offset+1)
 	buf := make([]byte, copyChunk)

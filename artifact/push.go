@@ -153,7 +153,7 @@ func (p *pusher) moved(d digest.Digest, n int64) {
 }
 
 func (p *pusher) blob(ctx context.Context, desc ocispec.Descriptor) error {
-	if _, err := p.to.blobSize(ctx, p.r, desc.Digest); err == nil {
+	if n, err := p.to.blobSize(ctx, p.r, desc.Digest); err == nil && n == desc.Size {
 		p.moved(desc.Digest, desc.Size)
 		return nil
 	} else if errors.Is(err, ErrDenied) {
@@ -185,14 +185,16 @@ func (s *Source) gaveUp(err error) bool {
 }
 
 func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
-	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPost, url: p.to.url(p.r, "blobs/uploads/", nil), push: true})
+	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPost, url: p.to.url(p.r, "blobs/uploads/", nil), push: true,
+		want: http.StatusAccepted})
 	if err != nil {
 		return err
 	}
 	res.Body.Close()
-	at, err := res.Request.URL.Parse(res.Header.Get("Location"))
-	if err != nil || res.StatusCode != http.StatusAccepted {
-		return fmt.Errorf("%s does not begin an upload (status %d, location %q)", p.to.where(p.r), res.StatusCode, res.Header.Get("Location"))
+	place := res.Header.Get("Location")
+	at, err := res.Request.URL.Parse(place)
+	if err != nil || place == "" {
+		return fmt.Errorf("%s does not begin an upload (location %q)", p.to.where(p.r), place)
 	}
 	query := at.Query()
 	query.Set("digest", desc.Digest.String())
@@ -200,7 +202,7 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 		query.Set("ns", p.r.Registry)
 	}
 	at.RawQuery = query.Encode()
-	res, err = p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: at.String(), push: true, length: desc.Size,
+	res, err = p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: at.String(), push: true, length: desc.Size, want: http.StatusCreated,
 		header: http.Header{"Content-Type": {"application/octet-stream"}},
 		body: func() (io.ReadCloser, error) {
 			f, err := os.Open(p.s.blobPath(desc.Digest))
@@ -233,7 +235,7 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 
 func (p *pusher) manifest(ctx context.Context, m *manifest, identifier string) error {
 	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: p.to.url(p.r, "manifests/"+url.PathEscape(identifier), nil),
-		push: true, header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size,
+		push: true, header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size, want: http.StatusCreated,
 		body: func() (io.ReadCloser, error) { return io.NopCloser(readerOf(m.raw)), nil }})
 	if err != nil {
 		return err

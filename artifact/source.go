@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -226,6 +227,13 @@ type httpRequest struct {
 	body        func() (io.ReadCloser, error)
 	length      int64
 	push        bool
+	want        int // the status of success; 0: 200, or 206 where a range is asked for
+}
+
+// done reports whether an answer is the one that a request is to have. What else is below 400, such as a page that a proxy redirects to,
+// says nothing of what was asked for.
+func (q *httpRequest) done(status int) bool {
+	return status == cmp.Or(q.want, http.StatusOK) || status == http.StatusPartialContent && q.header.Get("Range") != ""
 }
 
 // statusError is an answer that is none of the expected ones.
@@ -271,7 +279,7 @@ func temporary(err error) bool {
 	return true
 }
 
-// do sends a request, logging in when asked to. An answer of 400 and more is a *statusError.
+// do sends a request, logging in when asked to. An answer with another status than that of success is a *statusError.
 func (s *Source) do(ctx context.Context, ref imageref.Ref, q httpRequest) (*http.Response, error) {
 	if s.BaseURL == "" {
 		if err := s.Guard.check(ref.Registry); err != nil {
@@ -310,7 +318,7 @@ func (s *Source) do(ctx context.Context, ref imageref.Ref, q httpRequest) (*http
 		if err != nil {
 			return nil, redact(err)
 		}
-		if res.StatusCode < 400 {
+		if q.done(res.StatusCode) {
 			return res, nil
 		}
 		challenges := res.Header.Values("WWW-Authenticate")

@@ -99,6 +99,21 @@ func HasSealed(key string, value []byte) bool {
 	return strings.HasPrefix(key, peopleRecords) && json.Unmarshal(value, &r) == nil && r.OneTime != nil
 }
 
+// Opens reports whether a key opens what is sealed in a record for which HasSealed is true.
+func Opens(sealKey, value []byte) bool {
+	var r userRecord
+	if json.Unmarshal(value, &r) != nil || r.OneTime == nil {
+		return false
+	}
+	aead, err := (&People{cfg: PeopleConfig{SealKey: sealKey}}).sealer()
+	if err != nil {
+		return false
+	}
+	secret, err := aead.Open(nil, nil, r.OneTime.Sealed, r.bind())
+	clear(secret)
+	return err == nil
+}
+
 // OpenPeople reads the people from the store.
 func OpenPeople(ctx context.Context, cfg PeopleConfig) (*People, error) {
 	if cfg.Store == nil || cfg.Site == "" {

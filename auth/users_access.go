@@ -153,5 +153,5 @@ func (p *People) byAccessToken(text string) (*Principal, error) {
 	if u == nil || u.Disabled {
 		return nil, notLoggedIn("the access token's user may not log in")
 	}
-	return &Principal{User: u.Name, Token: t.Name, Grants: u.Grants, Only: t.Scopes}, nil
+	return &Principal{User: u.Name, Token: t.Name, TokenID: t.ID, Grants: u.Grants, Only: t.Scopes}, nil
 }

@@ -117,6 +117,7 @@ type Principal struct {
 	User    string  `json:"user"`
 	Session string  `json:"-"`               // of a login
 	Token   string  `json:"token,omitempty"` // name of the access token used
+	TokenID string  `json:"-"`               // and its id: another token may get its name
 	Grants  []Grant `json:"grants"`
 	Only    []Scope `json:"only,omitempty"` // an access token may be limited to these
 }

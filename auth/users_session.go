@@ -377,12 +377,11 @@ func (p *People) Alive(who *Principal) bool {
 		s := p.sessions[who.Session]
 		return s != nil && s.alive(p.cfg.Now())
 	}
-	for _, t := range p.access {
-		if t.User == who.User && t.Name == who.Token {
-			return t.Expires.IsZero() || p.cfg.Now().Before(t.Expires)
-		}
+	if who.TokenID == "" {
+		return true
 	}
-	return who.Token == ""
+	t := p.access[who.TokenID]
+	return t != nil && t.User == who.User && (t.Expires.IsZero() || p.cfg.Now().Before(t.Expires))
 }
 
 // AuthenticateBasic is for clients that know nothing but user and password, such as those of image registries. The

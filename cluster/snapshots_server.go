@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -124,6 +125,9 @@ func (s *Server) makeSnapshot(ctx context.Context, begin core.BeginSnapshot,
 // askSnapshot asks a worker for something that may take long.
 func (s *Server) askSnapshot(worker string, req *http.Request, into any) error {
 	res, err := s.reachWorker(worker, req)
+	if _, refused := errors.AsType[*skerry.Error](err); err != nil && !refused {
+		return &tier.AnswerLost{Err: err} // it was on its way
+	}
 	if err != nil {
 		return err
 	}
@@ -177,6 +181,11 @@ func (s *Server) RestoreSnapshot(ctx context.Context, id spec.SnapshotID, to spe
 	end.Took, err = s.restore(ctx, end.RestorePlan)
 	if err != nil {
 		end.Err = err.Error()
+	}
+	if lost, ok := errors.AsType[*tier.AnswerLost](err); ok {
+		end.Lost = true
+		err = skerry.Errorf(skerry.CodeUnavailable, "nobody knows whether volume %s is restored, because the answer of worker %s is lost: %w",
+			to, end.Worker, lost).WithHint("restore it again, which is safe, or look into it when its instance runs")
 	}
 	if _, e := s.Role.Do(last, end); err == nil {
 		err = e

@@ -16,7 +16,6 @@ import (
 	"skerry.dev/skerry/api"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/spec"
-	"skerry.dev/skerry/view"
 )
 
 // trimKind takes "app/" and its like away from a name.
@@ -112,13 +111,6 @@ func (a *app) restartCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !pull {
-				if shown, err := client.App(cmd.Context(), target.App); err == nil { // else the server says what is wrong
-					if err := a.restartable(&shown, target.Service); err != nil {
-						return err
-					}
-				}
-			}
 			res, err := client.Restart(cmd.Context(), target, pull)
 			if err != nil {
 				return err
@@ -131,28 +123,6 @@ func (a *app) restartCommand() *cobra.Command {
 		})}
 	cmd.Flags().BoolVar(&pull, "pull", false, "look image tags up again first")
 	return cmd
-}
-
-// restartable refuses to restart what has nothing that runs, or ran.
-func (a *app) restartable(shown *view.AppView, service string) error {
-	if !shown.Deployed {
-		return skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and nothing of it runs", a.short(shown.Key)).
-			WithHint("`skerry deploy %s` starts it", a.short(shown.Key))
-	}
-	known := false
-	for _, s := range shown.Services {
-		if service != "" && s.Name != service {
-			continue
-		}
-		if known = true; s.Mode == spec.ModeJob || s.Mode != spec.ModeCron && s.Want+s.Instances > 0 {
-			return nil
-		}
-	}
-	if !known {
-		return nil // the server says what there is
-	}
-	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances, or runs by a schedule",
-		a.targetText(skerry.ServiceKey{App: shown.Key, Service: service}))
 }
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -379,8 +349,9 @@ func (a *app) waitCommand() *cobra.Command {
 	what := "ready"
 	cmd := &cobra.Command{Use: "wait APP...", Short: "Wait until applications are ready, completed or deleted", Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeKind("app"),
-		Long:              "Wait until applications are ready, completed (jobs) or deleted.\n" + exitHelp,
-		Example:           "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
+		Long: "Wait until applications are ready, completed (jobs) or deleted. An application that does not exist counts as deleted, and the\n" +
+			"command says so; the other conditions fail then.\n" + exitHelp,
+		Example: "  skerry wait shop --for ready --timeout 1m\n  skerry wait report --for completed",
 		RunE: a.run(func(cmd *cobra.Command, client *api.Client, args []string) error {
 			keys, err := a.appKeys(args)
 			if err != nil {
@@ -394,6 +365,10 @@ func (a *app) waitCommand() *cobra.Command {
 				return a.follow(cmd, client, keys, timeout, "")
 			case "deleted":
 				for _, k := range keys {
+					if _, err := client.App(cmd.Context(), k); skerry.AsError(err) != nil && skerry.AsError(err).Code == skerry.CodeNotFound {
+						fmt.Fprintf(cmd.OutOrStdout(), "app/%s does not exist: it was deleted before, or never was\n", a.short(k))
+						continue
+					}
 					if err := a.waitDeleted(cmd, client, k, timeout); err != nil {
 						return err
 					}

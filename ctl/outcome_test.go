@@ -260,35 +260,64 @@ func TestDeletedOutOfTouch(t *testing.T) {
 	}
 }
 
-// Where nothing runs, nothing restarts.
+// What the server refuses is not said to be done.
 func TestRestartOfNothing(t *testing.T) {
+	refuse := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		fmt.Fprint(w, `{"code":"conflict","detail":"nothing restarts: default/shop/idle has no instances"}`)
+	}
+	got := tell(t, map[string]any{"POST /v1/apps/default/shop/services/idle/restart": http.HandlerFunc(refuse)}, "restart", "shop/idle")
+	if got.failed == nil || got.out != "" || !strings.Contains(got.failed.Error(), "has no instances") {
+		t.Errorf("it ends with %v and writes %q; want the server's refusal alone", got.failed, got.out)
+	}
+}
+
+// An application that is not there was not seen to be deleted: kubectl wait --for=delete ends with 0 in silence, and this with a word.
+func TestWaitForDeletedOfNothing(t *testing.T) {
+	got := tell(t, nil, "wait", "shop", "--for", "deleted")
+	if got.failed != nil || strings.Contains(got.out, "is deleted") || !strings.Contains(got.out, "does not exist") {
+		t.Errorf("it ends with %v and writes %q; want success, and that it does not exist", got.failed, got.out)
+	}
+	forbid := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"code":"forbidden","detail":"not yours"}`)
+	}
+	got = tell(t, map[string]any{"GET /v1/apps/default/shop": http.HandlerFunc(forbid), "GET /v1/watch": http.HandlerFunc(forbid)},
+		"wait", "shop", "--for", "deleted")
+	if got.failed == nil || got.out != "" {
+		t.Errorf("it may not be seen: it ends with %v and writes %q; want a failure", got.failed, got.out)
+	}
+}
+
+// Where there is no update to show, the status is no success without a word.
+func TestRolloutStatusOfNoRollout(t *testing.T) {
 	key := skerry.AppKey{Namespace: "default", Name: "shop"}
-	front := view.ServiceView{Name: "front", Mode: spec.ModeService, Want: 1, Instances: 1}
-	idle := view.ServiceView{Name: "idle", Mode: spec.ModeService}
-	nightly := view.ServiceView{Name: "nightly", Mode: spec.ModeCron}
+	done := view.ServiceView{Name: "front", Mode: spec.ModeService, Rollout: &view.RolloutView{Phase: view.RolloutDone}}
+	bare := view.ServiceView{Name: "bare", Mode: spec.ModeService}
 	job := view.ServiceView{Name: "sum", Mode: spec.ModeJob}
 	for name, c := range map[string]struct {
 		shown  view.AppView
 		target string
-		fails  bool
+		fails  string
 	}{
-		"runs":                  {view.AppView{Deployed: true, Services: []view.ServiceView{front, idle, nightly}}, "shop", false},
-		"a job":                 {view.AppView{Deployed: true, Services: []view.ServiceView{job}}, "shop/sum", false},
-		"not deployed":          {view.AppView{Services: []view.ServiceView{front}}, "shop", true},
-		"a schedule":            {view.AppView{Deployed: true, Services: []view.ServiceView{front, nightly}}, "shop/nightly", true},
-		"without instances":     {view.AppView{Deployed: true, Services: []view.ServiceView{front, idle}}, "shop/idle", true},
-		"nothing that restarts": {view.AppView{Deployed: true, Services: []view.ServiceView{idle, nightly}}, "shop", true},
+		"a service beside a job":   {view.AppView{Deployed: true, Services: []view.ServiceView{done, job}}, "shop", ""},
+		"a job":                    {view.AppView{Deployed: true, Services: []view.ServiceView{done, job}}, "shop/sum", "no updates"},
+		"nothing but jobs":         {view.AppView{Deployed: true, Services: []view.ServiceView{job}}, "shop", "no updates"},
+		"not deployed":             {view.AppView{Services: []view.ServiceView{bare}}, "shop", "not deployed"},
+		"owned by the root":        {view.AppView{Deployed: true, Services: []view.ServiceView{bare}}, "shop", "not known here"},
+		"one that is yet to begin": {view.AppView{Deployed: true, Services: []view.ServiceView{done, bare}}, "shop", "have not finished"},
 	} {
 		c.shown.Key = key
-		asked := false
-		restart := func(w http.ResponseWriter, _ *http.Request) { asked = true; fmt.Fprint(w, `{}`) }
-		got := tell(t, map[string]any{"GET /v1/apps/default/shop": c.shown,
-			"POST /v1/apps/default/shop/restart":                  http.HandlerFunc(restart),
-			"POST /v1/apps/default/shop/services/sum/restart":     http.HandlerFunc(restart),
-			"POST /v1/apps/default/shop/services/nightly/restart": http.HandlerFunc(restart),
-			"POST /v1/apps/default/shop/services/idle/restart":    http.HandlerFunc(restart)}, "restart", c.target)
-		if (got.failed != nil) != c.fails || asked == c.fails || strings.Contains(got.out, "restarts") == c.fails {
-			t.Errorf("%s: %v with %q, and the server was asked: %v; want a refusal: %v", name, got.failed, got.out, asked, c.fails)
+		watch := func(w http.ResponseWriter, r *http.Request) {
+			json.NewEncoder(w).Encode(api.WatchMessage{Type: api.WatchSet, Kind: api.WatchApp, App: &c.shown})
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+		got := tell(t, map[string]any{"GET /v1/apps/default/shop": c.shown, "GET /v1/watch": http.HandlerFunc(watch)},
+			"rollout", "status", c.target, "--watch", "--timeout", "300ms")
+		if c.fails == "" && (got.failed != nil || got.out == "") ||
+			c.fails != "" && (got.failed == nil || !strings.Contains(got.failed.Error(), c.fails)) {
+			t.Errorf("%s: it ends with %v and writes %q; want a failure with %q", name, got.failed, got.out, c.fails)
 		}
 	}
 }

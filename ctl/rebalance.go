@@ -45,7 +45,7 @@ by itself: at most one instance a minute, and the same one at most once an hour.
 			case dryRun:
 				fmt.Fprintf(out, "%s would move\n", countOf(n))
 			default:
-				fmt.Fprintf(out, "%s move, one at a time; `skerry get events` shows the progress\n", countOf(n))
+				fmt.Fprintf(out, "%s move, one at a time, if nothing comes between; `skerry get events` shows which have\n", countOf(n))
 			}
 			return nil
 		})}

@@ -14,6 +14,7 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/api"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/view"
 	"skerry.dev/skerry/wire"
 )
@@ -187,6 +188,9 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 			if k.Service != "" && !hasService(&v, k.Service) {
 				return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service)
 			}
+			if err := hasRollouts(&v, k.Service); err != nil {
+				return err
+			}
 			last := map[string]string{}
 			done, taken := a.showRollouts(cmd.OutOrStdout(), &v, k.Service, last)
 			if watch && !done {
@@ -214,13 +218,42 @@ func hasService(v *view.AppView, name string) bool {
 	return false
 }
 
+// hasRollouts says why there is no update to show of an application, or of one of its services.
+func hasRollouts(shown *view.AppView, service string) error {
+	if !shown.Deployed {
+		return skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and has no updates", shown.Key).
+			WithHint("`skerry deploy %s` starts it", shown.Key.Name)
+	}
+	jobs := true
+	for i := range shown.Services {
+		svc := &shown.Services[i]
+		if service != "" && svc.Name != service {
+			continue
+		}
+		if svc.Rollout != nil {
+			return nil
+		}
+		jobs = jobs && (svc.Mode == spec.ModeJob || svc.Mode == spec.ModeCron)
+	}
+	if jobs {
+		return skerry.Errorf(skerry.CodeInvalid, "jobs have runs, and no updates").
+			WithHint("`skerry wait %s --for completed` waits for the last run, and `skerry describe app %s` lists them",
+				shown.Key.Name, shown.Key.Name)
+	}
+	return skerry.Errorf(skerry.CodeWrongTier, "the updates of %s are not known here", shown.Key).WithHint("ask the root, which owns it")
+}
+
 // showRollouts prints the lines that changed. It tells whether all is done, and why something was taken back.
 func (a *app) showRollouts(out io.Writer, v *view.AppView, service string, last map[string]string) (done bool, taken string) {
 	done = true
 	now := time.Now()
 	for i := range v.Services {
 		s := &v.Services[i]
-		if service != "" && s.Name != service || s.Rollout == nil {
+		if service != "" && s.Name != service {
+			continue
+		}
+		if s.Rollout == nil {
+			done = done && (s.Mode == spec.ModeJob || s.Mode == spec.ModeCron) // else its update is yet to begin
 			continue
 		}
 		stuck := blocked(v, s)
@@ -252,6 +285,9 @@ func (a *app) watchRollouts(cmd *cobra.Command, c *api.Client, k skerry.ServiceK
 			}
 			if m.App == nil {
 				return nil
+			}
+			if k.Service != "" && !hasService(m.App, k.Service) {
+				return skerry.Errorf(skerry.CodeNotFound, "application %s no longer has a service %q", k.App, k.Service)
 			}
 			var done bool
 			if done, *taken = a.showRollouts(cmd.OutOrStdout(), m.App, k.Service, last); done {

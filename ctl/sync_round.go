@@ -391,7 +391,7 @@ func (s *syncer) left(ctx context.Context, list []view.AppView) (errs []error) {
 				errs = append(errs, err)
 				continue
 			}
-			s.print("app/%s has left the repository: deleted", s.short(app.Key))
+			s.print("app/%s has left the repository: it is being deleted", s.short(app.Key))
 		}
 	}
 	return errs

@@ -342,19 +342,22 @@ func insideOwners(claimDir, volume string) (func(uint32) uint32, error) {
 }
 
 // removeSnapshot removes a snapshot, or what there is of one.
-func removeSnapshot(s *Server, id spec.SnapshotID) {
+func removeSnapshot(s *Server, id spec.SnapshotID) { s.Post(snapshotRemoved(s, id)) }
+
+// snapshotRemoved is removeSnapshot, and says what came of it.
+func snapshotRemoved(s *Server, id spec.SnapshotID) core.SnapshotRemoved {
 	m := core.SnapshotRemoved{ID: id}
 	dir := s.opt.snapshotDir(id)
 	gone := filepath.Join(filepath.Dir(dir), partialPrefix+"gone-"+string(id))
 	err := os.Rename(dir, gone)
-	if err == nil {
+	if err == nil || errors.Is(err, fs.ErrNotExist) { // an earlier attempt may have left something of it
 		err = os.RemoveAll(gone)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		m.Err = err.Error()
 		s.opt.Log.Warn("remove a snapshot", "snapshot", string(id), "err", err)
 	}
-	s.Post(m)
+	return m
 }
 
 // recoverSnapshots ends what an earlier life of the agent was at: volumes that stand still go on, and what is half made is removed.

@@ -4,6 +4,8 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -89,29 +91,31 @@ func openDir(ctx context.Context, dir, image string, size skerry.Bytes, lasting 
 	return os.Chmod(dir, 0o777) // whatever user the container has
 }
 
-// setAside takes a replica's local volumes out of the way at once: who asks for them now gets new ones.
-func (pl places) setAside(volume spec.VolumeClaim) (string, error) {
-	dir := pl.claimDir(volume)
+// setAside takes a replica's local volumes out of the way at once: who asks for them now gets new ones. It gives the directories that are
+// to be removed then, and with them those of earlier attempts that could not be.
+func (pl places) setAside(volume spec.VolumeClaim) ([]string, error) {
+	dir, local := pl.claimDir(volume), filepath.Join(pl.dir, localDir)
 	if err := unmountBelow(dir); err != nil {
-		return "", err
+		return nil, err
 	}
-	aside, err := os.MkdirTemp(filepath.Join(pl.dir, localDir), removedPrefix)
+	key := sha256.Sum256([]byte(volume.Key()))
+	name := removedPrefix + hex.EncodeToString(key[:8]) + "-"
+	aside, err := os.MkdirTemp(local, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // there never was one
+		return nil, nil // there never was one
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	err = os.Rename(dir, filepath.Join(aside, "0"))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if err := os.Rename(dir, filepath.Join(aside, "0")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, os.Remove(aside))
 	}
 	for up := filepath.Dir(dir); filepath.Base(up) != localDir; up = filepath.Dir(up) { // those that are empty now
 		if os.Remove(up) != nil {
 			break
 		}
 	}
-	return aside, err
+	return filepath.Glob(filepath.Join(local, name+"*"))
 }
 
 // removeAside removes what an earlier life of the agent had set aside.
@@ -125,21 +129,20 @@ func (s *Server) removeAside() {
 }
 
 func (s *Server) removeVolumes(v spec.VolumeClaim) {
+	left, err := s.setAside(v)
+	s.work.Load().Go(func() { s.Post(volumesRemoved(v, left, err)) })
+}
+
+// volumesRemoved removes what was set aside of volumes, and says what came of it. They are removed once nothing of them is left.
+func volumesRemoved(v spec.VolumeClaim, left []string, err error) core.VolumesRemoved {
 	m := core.VolumesRemoved{Claim: v}
-	aside, err := s.setAside(v)
+	for _, dir := range left {
+		err = errors.Join(err, removeMounted(dir))
+	}
 	if err != nil {
 		m.Err = err.Error()
-		s.Post(m)
-		return
 	}
-	s.work.Load().Go(func() {
-		if aside != "" {
-			if err := removeMounted(aside); err != nil {
-				s.opt.Log.Warn("remove local volumes", "err", err)
-			}
-		}
-		s.Post(m)
-	})
+	return m
 }
 
 // volumeBytes is what images of volumes take on the disk: of the space that is not free, that much is counted as reserved already.

@@ -51,8 +51,9 @@ type improvement struct {
 }
 
 func (br *balancer) askBalance(now time.Time, m Rebalance, fx *wire.Effects) {
-	fx.Result = br.planBalance(now)
-	if !m.DryRun && br.balance.Ask(now) {
+	plan := br.planBalance(now)
+	fx.Result = plan
+	if !m.DryRun && br.balance.Ask(now, len(plan.Moves)) {
 		br.rebalance(now, fx)
 	}
 }
@@ -68,20 +69,32 @@ func (br *balancer) rebalance(now time.Time, fx *wire.Effects) {
 	}
 	if len(br.moving)+len(br.waiting)+len(br.stranded) > 0 || !br.drains.None() || !asked && br.detect.Busy() {
 		if br.balance.Late(now) {
-			br.balance.EndPass(now)
+			br.endPass(now, "something more urgent went on", fx)
 		}
 		return // something more urgent goes on
 	}
 	best := br.bestMove(now, asked)
-	if best == nil || br.balance.Late(now) {
-		if asked {
-			br.balance.EndPass(now)
-		}
+	switch {
+	case best == nil && asked:
+		br.endPass(now, "no other instance has a clearly better place any more", fx)
+		return
+	case best != nil && br.balance.Late(now):
+		br.endPass(now, "it took too long", fx)
+		return
+	case best == nil:
 		return
 	}
 	br.balance.Moved(best.p.A.ID)
 	best.p.Rebalanced.Improved(now)
 	br.migrate(now, best.p, best.d, "for a better place: "+best.why, fx)
+}
+
+// endPass ends what somebody asked for, and says what was announced of it and is not done.
+func (br *balancer) endPass(now time.Time, why string, fx *wire.Effects) {
+	if told, left := br.balance.EndPass(now); left > 0 {
+		text := fmt.Sprintf("%d of %d moves to better places were not begun: %s", left, told, why)
+		br.siteEvent(fx, now, wire.EventNormal, "RebalanceEnded", text, "")
+	}
 }
 
 // lookBusy counts in how many looks in a row workers were busy.

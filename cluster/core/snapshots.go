@@ -58,7 +58,8 @@ type (
 		RestorePlan
 		Actor string
 		Took  skerry.Bytes // what volumes without a size took of the disk
-		Err   string       // not empty: nothing was changed
+		Err   string       // not empty: nothing was changed, or
+		Lost  bool         // nobody knows: the worker's answer did not come
 	}
 	// SnapshotPlan says who is to make a snapshot, and how large it may be; 0: no bound but the disk's.
 	SnapshotPlan struct {
@@ -452,6 +453,12 @@ func (sn *snapshots) endRestore(now time.Time, m EndRestore, fx *wire.Effects) {
 	}
 	sn.retry()
 	s := &m.Snapshot
+	at, _, _ := sn.volumes.Holder(m.To)
+	if m.Lost && at == m.Worker { // elsewhere it would not count
+		sn.snapshotEvent(fx, now, wire.EventWarning, "RestoreUnknown", s, "volume "+m.To.String()+
+			" has what snapshot "+string(s.ID)+" has, or what it had before: the answer of worker "+m.Worker+" is lost: "+m.Err)
+		return
+	}
 	if m.Err != "" {
 		sn.snapshotEvent(fx, now, wire.EventWarning, "VolumeNotRestored", s, "volume "+m.To.String()+" is not restored: "+m.Err)
 		return

@@ -313,3 +313,42 @@ func TestRestoreSparesKeptVolumes(t *testing.T) {
 		t.Errorf("a snapshot of the kept volume itself: %v", err)
 	}
 }
+
+// Where the answer to a restore is lost, the volume may have been restored: that is said, and not that it was not.
+func TestRestoreWithoutAnAnswer(t *testing.T) {
+	s := newOverlayNetSite(t)
+	worker := s.join(1)
+	disk := spec.Resources{CPU: 4000, Memory: 4 * skerry.GiB, Storage: 100 * skerry.GiB}
+	s.report(worker, wire.WorkerReport{Facts: &wire.WorkerFacts{Arch: "amd64", Capacity: disk}})
+	claim := spec.VolumeClaim{Service: key("acme", "shop")}
+	s.c.volumes.Place(claim, worker, volumes.Want{Org: "acme", Names: []string{"data"}})
+	s.c.volumes.Ran(claim, worker)
+	s.do(BeginSnapshot{ID: "one", Claim: claim, Import: true, Org: "acme"})
+	s.do(EndSnapshot{ID: "one", Info: &spec.Snapshot{SHA256: strings.Repeat("0", 64), Size: 1000, How: spec.SnapshotImported,
+		Volumes: []spec.SnapshotVolume{{Name: "data", Size: skerry.GiB}}}})
+	said := func(to spec.VolumeClaim, clone bool) string {
+		fx := s.c.Step(s.now, BeginRestore{ID: "one", To: to, Clone: clone})
+		s.keep(fx)
+		plan, ok := fx.Result.(RestorePlan)
+		if !ok {
+			t.Fatalf("restore to %s: %v", to, fx.Err)
+		}
+		fx = s.c.Step(s.now, EndRestore{RestorePlan: plan, Lost: true, Err: "it broke off"})
+		s.keep(fx)
+		text := ""
+		for _, e := range fx.Events {
+			text += e.Reason + ": " + e.Text
+		}
+		if s.c.volumes.Busy(to) {
+			t.Errorf("volume %s is still being restored", to)
+		}
+		return text
+	}
+	if text := said(claim, false); !strings.Contains(text, "RestoreUnknown") || strings.Contains(text, "is not restored") {
+		t.Errorf("where the volume is: %q, want that nobody knows", text)
+	}
+	other := spec.VolumeClaim{Service: key("acme", "copy")}
+	if text := said(other, true); !strings.Contains(text, "VolumeNotRestored") { // what is there then counts for nobody
+		t.Errorf("a new volume: %q, want that there is none", text)
+	}
+}

@@ -21,6 +21,7 @@ type Balance struct {
 	busy   map[string]int             // workers of which most processor time is used: in how many looks in a row
 	pass   map[skerry.InstanceID]bool // that somebody asked for: what it has moved; nil: none
 	ends   time.Time                  // of the pass
+	told   int                        // how many moves who asked was told of
 }
 
 const (
@@ -44,12 +45,13 @@ func NewBalance(always bool) *Balance { return &Balance{always: always} }
 // Due is when the next look is, or the zero time.
 func (b *Balance) Due() time.Time { return b.at }
 
-// Ask begins a pass, unless one goes on. It reports whether it did.
-func (b *Balance) Ask(now time.Time) bool {
+// Ask begins a pass, unless one goes on, for somebody who is told of so many moves. It reports whether it did.
+func (b *Balance) Ask(now time.Time, told int) bool {
 	if b.pass != nil {
+		b.told = max(b.told, told+len(b.pass)) // who asks now is told of what it has left
 		return false
 	}
-	b.pass, b.ends, b.at = map[skerry.InstanceID]bool{}, now.Add(longestPass), now
+	b.pass, b.ends, b.at, b.told = map[skerry.InstanceID]bool{}, now.Add(longestPass), now, told
 	return true
 }
 
@@ -72,12 +74,14 @@ func (b *Balance) Begin(now time.Time) (look, asked bool) {
 // Late reports whether a pass has gone on for too long.
 func (b *Balance) Late(now time.Time) bool { return b.pass != nil && !now.Before(b.ends) }
 
-// EndPass ends a pass.
-func (b *Balance) EndPass(now time.Time) {
-	b.pass, b.at = nil, time.Time{}
+// EndPass ends a pass. It gives how many moves somebody was told of, and how many of them were not begun.
+func (b *Balance) EndPass(now time.Time) (told, left int) {
+	told, left = b.told, max(0, b.told-len(b.pass))
+	b.pass, b.at, b.told = nil, time.Time{}, 0
 	if b.always {
 		b.at = now.Add(balanceEvery)
 	}
+	return told, left
 }
 
 // Count takes which workers are busy, in one more look.

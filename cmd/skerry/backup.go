@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -97,6 +98,30 @@ func keyBeside(ctx context.Context, st store.Store, dir string) ([]store.Record,
 	return nil, err
 }
 
+// checkKey refuses a key that opens nothing of what is sealed in a store: it is another role's. What was sealed for a key that is lost,
+// beside what this one opens, is of no use to the role itself.
+func checkKey(ctx context.Context, st store.Store, dir string) error {
+	key, err := vault.OpenKey(dir)
+	if err != nil {
+		return err
+	}
+	codes := key.Derive(parents.OneTimeCodes)
+	there, opens := false, false
+	err = store.Scan(ctx, st, func(r store.Record) error {
+		if !sealed(&r) {
+			return nil
+		}
+		there = true
+		opens = opens || auth.Opens(codes, r.Value) || slices.ContainsFunc(apps.SealedIn(r.Value), key.Opens)
+		return nil
+	})
+	if err == nil && there && !opens {
+		err = skerry.Errorf(skerry.CodeConflict, "the key in %s opens none of the secrets and one-time codes in the store: it is another one's",
+			filepath.Join(dir, vault.KeyFile)).WithHint("give the data directory of the role with --data")
+	}
+	return err
+}
+
 // restoreKey puts the key out of a backup into a data directory. One that is there already opens nothing of what was restored.
 func restoreKey(dir string, key []byte) error {
 	path := filepath.Join(dir, vault.KeyFile)
@@ -164,7 +189,7 @@ func backupCommand() *cobra.Command {
 		Long: `Back up the store of a role to FILE ("-" is standard output), encrypted with a passphrase or to age public keys.
 A running role is not stopped; the backup is a consistent snapshot. It does not include images or running instances.
 It includes the key of the role's secrets, from the data directory, also where the store is elsewhere: with --store, give
---data too. A store with secrets or one-time codes is not backed up without that key.`,
+--data too. A store with secrets or one-time codes is not backed up without that key, or with another role's.`,
 		Example: "  skerry backup --data /var/lib/skerry/root root.backup\n" +
 			"  skerry backup --store etcd://127.0.0.1:2379/skerry --data /var/lib/skerry/root --to age1… root.backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -252,6 +277,9 @@ func backup(ctx context.Context, data, url string, q secret, out io.Writer) erro
 		return err
 	}
 	key, err := keyBeside(ctx, st, data)
+	if err == nil && len(key) > 0 && url != "" { // else the key lies beside the store
+		err = checkKey(ctx, st, data)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +21,8 @@ import (
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cmd/internal/role"
+	"skerry.dev/skerry/internal/parents"
+	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/store"
 	"skerry.dev/skerry/store/vault"
 )
@@ -106,5 +111,78 @@ func TestBackupNeedsTheKey(t *testing.T) {
 			t.Errorf("%s: the backup of a role that runs ends with %q, want it complete: %v", name, got, c.fails == "")
 		}
 		st.Close()
+	}
+}
+
+// The key of another role, in whatever directory --data names, opens nothing of what a store elsewhere has: a backup with it could not be
+// used.
+func TestBackupTakesNoOtherKey(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := t.TempDir(), t.TempDir()
+	key, err := vault.OpenKey(own)
+	if err == nil {
+		_, err = vault.OpenKey(other)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := spec.SecretValue{"a": []byte("b")}
+	sealed, err := vault.Seal(key.Public(), spec.SecretName{Namespace: "default", Name: "db", Version: "1-x"}, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, err := vault.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := vault.Seal(lost.Public(), spec.SecretName{Namespace: "default", Name: "old", Version: "1-x"}, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(sealed []byte) []byte {
+		return fmt.Appendf(nil, `{"namespace":"default","name":"db","versions":[{"number":1,"id":"x","sealed":%q}]}`,
+			base64.StdEncoding.EncodeToString(sealed))
+	}
+	block, err := aes.NewCipher(key.Derive(parents.OneTimeCodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada := fmt.Appendf(nil, `{"name":"ada","hash":"x","oneTime":{"sealed":%q}}`,
+		base64.StdEncoding.EncodeToString(aead.Seal(nil, nil, []byte("secret"), []byte("totp ada"))))
+	for name, c := range map[string]struct {
+		records []store.Op
+		dir     string
+		fails   bool
+	}{
+		"its own":              {[]store.Op{{Key: "secret/default/db", Value: record(sealed)}}, own, false},
+		"another's":            {[]store.Op{{Key: "secret/default/db", Value: record(sealed)}}, other, true},
+		"its own, and codes":   {[]store.Op{{Key: "user/ada", Value: ada}}, own, false},
+		"another's, and codes": {[]store.Op{{Key: "user/ada", Value: ada}}, other, true},
+		"nothing is sealed":    {[]store.Op{{Key: "user/ada", Value: []byte(`{"name":"ada","hash":"x"}`)}}, other, false},
+		"its own, and a lost secret": {[]store.Op{{Key: "secret/default/db", Value: record(sealed)},
+			{Key: "secret/default/old", Value: record(gone)}}, own, false},
+	} {
+		elsewhere := t.TempDir()
+		st, err := openStore(t.Context(), elsewhere, "")
+		if err == nil {
+			_, err = st.Commit(t.Context(), c.records)
+		}
+		if err == nil {
+			err = st.Close()
+		}
+		if err != nil {
+			t.Fatalf("%s: prepare: %v", name, err)
+		}
+		err = backup(t.Context(), c.dir, sqliteURL(elsewhere), secret{recipients: []string{identity.Recipient().String()}}, io.Discard)
+		if (err != nil) != c.fails || c.fails && !strings.Contains(err.Error(), "opens none") {
+			t.Errorf("%s: the backup ends with %v, want a refusal: %v", name, err, c.fails)
+		}
 	}
 }

@@ -281,6 +281,10 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 		_, _, err := e.service(k)
 		return Applied{}, fx, err
 	}
+	if !a.Deployed {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeConflict, "application %s is not deployed, and nothing of it runs", k.App).
+			WithHint("`skerry deploy %s` starts it", k.App.Name)
+	}
 	old := *a
 	var notes []string
 	if m.Pull != nil {
@@ -288,20 +292,84 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 			return Applied{}, wire.Effects{}, err
 		}
 	}
+	restarts, why := e.restarting(a, &old, k.Service)
+	if len(restarts) == 0 && maps.Equal(a.revisions, old.revisions) {
+		return Applied{}, wire.Effects{}, why
+	}
 	if a.Restarts == nil {
 		a.Restarts = map[string]uint64{}
 	}
-	for i := range a.Manifest.Spec.Services {
-		name := a.Manifest.Spec.Services[i].Name
-		if (k.Service == "" || k.Service == name) && a.revisions[name] == old.revisions[name] {
-			a.Restarts[name]++
-		}
+	for _, name := range restarts {
+		a.Restarts[name]++
 	}
 	a.UpdatedAt = now
 	e.Look(k.App)
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
+}
+
+// restarting names the services of an application, or the one that is asked for, of which something restarts, and says why the others have
+// nothing. Those that were updated since old are neither.
+func (e *editor) restarting(app, old *App, only string) (names []string, why error) {
+	for i := range app.Manifest.Spec.Services {
+		svc := &app.Manifest.Spec.Services[i]
+		if only != "" && only != svc.Name || app.revisions[svc.Name] != old.revisions[svc.Name] {
+			continue
+		}
+		switch err := e.restartable(app, svc); {
+		case err == nil:
+			names = append(names, svc.Name)
+		case why == nil:
+			why = err
+		default:
+			why = skerry.Errorf(skerry.CodeConflict,
+				"nothing restarts: the services of %s have no instances, run by schedules, or wait with a paused update", app.Key()).
+				WithHint("`skerry describe app %s` shows them", app.Key().Name)
+		}
+	}
+	return names, why
+}
+
+// restartable gives what stands against a restart of a service.
+func (e *editor) restartable(app *App, svc *spec.ServiceSpec) error {
+	key := skerry.ServiceKey{App: app.Key(), Service: svc.Name}
+	if svc.Mode == spec.ModeJob {
+		return nil // it runs once more
+	}
+	if svc.Mode == spec.ModeCron {
+		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s runs by a schedule", key).
+			WithHint("`skerry describe app %s` shows its runs", key.App.Name)
+	}
+	there, former, done := e.revised(key, app.revisions[svc.Name], svc.Mode == spec.ModePerWorker)
+	switch {
+	case there:
+		return nil
+	case former && app.Paused[svc.Name] != "":
+		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: all instances of %s wait for its update, which is paused", key).
+			WithHint("`skerry rollout resume %s/%s` has the new version replace them", key.App.Name, key.Service)
+	case former, svc.Mode != spec.ModePerWorker && *svc.Replicas > done:
+		return nil // an update replaces them, or they are about to start
+	}
+	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances", key).
+		WithHint("`skerry describe app %s` shows why", key.App.Name)
+}
+
+// revised reports whether an instance of a service runs a revision, or is to, and whether one runs another; done of them have done their
+// work. With one for each site, that of a site which has nothing to do for it does not count.
+func (e *editor) revised(key skerry.ServiceKey, rev string, perSite bool) (there, former bool, done int) {
+	for _, i := range e.Instances(key) {
+		idle := perSite && i.Want == 0 && i.State != skerry.Requested && i.Reason != ""
+		switch {
+		case i.Live() && i.wanted() == rev:
+			there = there || !idle
+		case i.Live():
+			former = true
+		case i.State == skerry.Terminated && !i.Stopping && i.Revision == rev:
+			done++
+		}
+	}
+	return there, former, done
 }
 
 // delete ends an application in whatever state it is. It is idempotent.

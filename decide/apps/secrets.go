@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -100,6 +101,18 @@ func (ss *secrets) Secret(n spec.SecretName) []byte {
 
 // IsSecret reports whether the record of a key is of a secret, whose versions are sealed.
 func IsSecret(key string) bool { return strings.HasPrefix(key, prefixSecret) }
+
+// SealedIn gives the versions that the record of a secret has, as they are sealed.
+func SealedIn(value []byte) (out [][]byte) {
+	var x secret
+	if json.Unmarshal(value, &x) != nil {
+		return nil
+	}
+	for i := range x.Versions {
+		out = append(out, x.Versions[i].Sealed)
+	}
+	return out
+}
 
 // anyOf names a secret of a namespace, or gives "".
 func (ss *secrets) anyOf(namespace string) string {

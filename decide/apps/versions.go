@@ -129,6 +129,10 @@ func (e *editor) pause(now time.Time, k skerry.ServiceKey, on bool, actor string
 	if err != nil {
 		return Applied{}, fx, err
 	}
+	if s := a.Manifest.Spec.Service(k.Service); s != nil && (s.Mode == spec.ModeJob || s.Mode == spec.ModeCron) {
+		return Applied{}, fx, skerry.Errorf(skerry.CodeInvalid, "service %s runs as a %s, and has no updates to pause or resume", k, s.Mode).
+			WithHint("`skerry describe app %s` shows its runs", k.App.Name)
+	}
 	old := *a
 	next := *a
 	next.Manifest, next.Digests, next.UpdatedAt = cloneManifest(a.Manifest), maps.Clone(a.Digests), now

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -40,6 +41,8 @@ const (
 	retryMost   = time.Minute
 	// answerLimit bounds what is read of an answer.
 	answerLimit = 64 << 10
+	// dropsTold is how often a log says that something was dropped.
+	dropsTold = time.Minute
 )
 
 // Options say where a role pushes to, and what.
@@ -99,7 +102,8 @@ type queue[T any] struct {
 	items   []T
 	weigh   func(T) int // nil: they are all short
 	weight  int         // of the items
-	dropped int         // so far
+	dropped int         // so far, because there was no room
+	refused int         // so far, by the collector
 	full    chan struct{}
 	room    chan struct{} // nil: nobody waits for it
 }
@@ -187,18 +191,27 @@ func (q *queue[T]) next() (batch []T, dropped int) {
 	return append([]T(nil), q.items[:n]...), q.dropped
 }
 
-// done takes away what was sent. What was dropped meanwhile was of it.
-func (q *queue[T]) done(n, droppedBefore int) {
+// done takes away what was sent, of which the collector refused some. What was dropped meanwhile was of it.
+func (q *queue[T]) done(n, droppedBefore, refused int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.refused += refused
 	q.takeLocked(max(0, n-(q.dropped-droppedBefore)))
 	q.signal()
 }
 
+// lost is how many went nowhere so far.
 func (q *queue[T]) lost() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.dropped
+	return q.dropped + q.refused
+}
+
+// left is how many wait.
+func (q *queue[T]) left() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items)
 }
 
 // New checks the options.
@@ -267,38 +280,48 @@ func push[T any](ctx context.Context, to *Exporter, waiting *queue[T], signal st
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTime, stop) })()
 	var state teller
-	wait := retryFirst
 	for {
 		select {
 		case <-tick.C:
 		case <-waiting.full:
 		case <-ctx.Done():
 			for batch, before := waiting.next(); len(batch) > 0; batch, before = waiting.next() {
-				if to.send(sending, signal, body(batch)) != nil {
+				err := to.send(sending, signal, body(batch))
+				if errors.As(err, new(*retryable)) {
+					to.opt.Log.Warn("telemetry is left behind", "signal", signal, "lost", waiting.left(), "err", err)
 					return
 				}
-				waiting.done(len(batch), before)
+				waiting.done(len(batch), before, refusedOf(err, len(batch)))
+				state.tell(to.opt.Log, signal, err, waiting.lost())
 			}
 			return
 		}
-		for batch, before := waiting.next(); len(batch) > 0 && ctx.Err() == nil; batch, before = waiting.next() {
-			err := to.send(sending, signal, body(batch))
-			var later *retryable
-			again := errors.As(err, &later)
-			if ctx.Err() == nil {
-				state.tell(to.opt.Log, signal, err, waiting.lost())
-			}
-			if !again { // it was taken, or never will be
-				waiting.done(len(batch), before)
-				wait = retryFirst
-				continue
-			}
-			pause := max(later.after, wait/2+time.Duration(to.rng(int64(wait/2))))
-			wait = min(2*wait, retryMost)
-			select {
-			case <-time.After(min(pause, 10*retryMost)):
-			case <-ctx.Done():
-			}
+		deliver(ctx, sending, to, waiting, signal, body, &state)
+	}
+}
+
+// deliver sends what waits, again and again where that may help.
+func deliver[T any](ctx, sending context.Context, to *Exporter, waiting *queue[T], signal string, body func([]T) any, state *teller) {
+	wait := retryFirst
+	for batch, before := waiting.next(); len(batch) > 0 && ctx.Err() == nil; batch, before = waiting.next() {
+		err := to.send(sending, signal, body(batch))
+		var later *retryable
+		again := errors.As(err, &later)
+		if !again { // it was taken, or never will be
+			waiting.done(len(batch), before, refusedOf(err, len(batch)))
+		}
+		if ctx.Err() == nil {
+			state.tell(to.opt.Log, signal, err, waiting.lost())
+		}
+		if !again {
+			wait = retryFirst
+			continue
+		}
+		pause := max(later.after, wait/2+time.Duration(to.rng(int64(wait/2))))
+		wait = min(2*wait, retryMost)
+		select {
+		case <-time.After(min(pause, 10*retryMost)):
+		case <-ctx.Done():
 		}
 	}
 }
@@ -311,6 +334,27 @@ type retryable struct {
 
 func (r *retryable) Error() string { return r.err.Error() }
 func (r *retryable) Unwrap() error { return r.err }
+
+// partly is that a collector took a request, but for some of it.
+type partly struct {
+	refused int
+	why     string
+}
+
+func (p *partly) Error() string {
+	return fmt.Sprintf("the collector did not take %d of a request: %.300s", p.refused, p.why)
+}
+
+// refusedOf gives how many of a request of n were refused, by what it ended with.
+func refusedOf(err error, n int) int {
+	if some, ok := errors.AsType[*partly](err); ok {
+		return min(some.refused, n)
+	}
+	if err != nil {
+		return n
+	}
+	return 0
+}
 
 // send posts one request. A partial success is an error that is not tried again.
 func (e *Exporter) send(ctx context.Context, signal string, body any) error {
@@ -340,7 +384,7 @@ func (e *Exporter) send(ctx context.Context, signal string, body any) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, answerLimit))
 	switch res.StatusCode {
 	case http.StatusOK:
-		return partial(data)
+		return partial(data, res.Header.Get("Content-Type"))
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
 		return &retryable{time.Duration(min(max(seconds, 0), 3600)) * time.Second, fmt.Errorf("the collector answers %s", res.Status)}
@@ -352,32 +396,37 @@ func (e *Exporter) send(ctx context.Context, signal string, body any) error {
 	return fmt.Errorf("the collector answers %s %.300s", res.Status, why.Message)
 }
 
-// partial reads how many items of a request the collector did not take.
-func partial(data []byte) error {
+// partial reads how many items of a request the collector did not take. An answer in its other form is taken for success, as is none; what
+// is neither, such as the page of a proxy that wants a login first, is no collector's.
+func partial(data []byte, kind string) error {
 	type part struct {
 		Message string      `json:"errorMessage"`
-		Points  json.Number `json:"rejectedDataPoints"`
+		Points  json.Number `json:"rejectedDataPoints"` // a number may be a string there
 		Records json.Number `json:"rejectedLogRecords"`
 		Spans   json.Number `json:"rejectedSpans"`
 	}
 	var answer struct {
 		Partial part `json:"partialSuccess"`
 	}
-	if json.Unmarshal(data, &answer) != nil { // a number may be a string there
+	if len(bytes.TrimSpace(data)) == 0 || strings.HasPrefix(kind, "application/x-protobuf") {
 		return nil
 	}
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return &retryable{err: fmt.Errorf("the collector answers 200 and no OTLP: %w", err)}
+	}
 	for _, n := range []json.Number{answer.Partial.Points, answer.Partial.Records, answer.Partial.Spans} {
-		if n != "" && n != "0" {
-			return fmt.Errorf("the collector did not take %s of a request: %.300s", n, answer.Partial.Message)
+		if refused, err := n.Int64(); err == nil && refused > 0 {
+			return &partly{int(min(refused, math.MaxInt32)), answer.Partial.Message}
 		}
 	}
 	return nil
 }
 
-// teller tells of a collector that is away, and that it is back, once.
+// teller tells of a collector that is away, and that it is back, once, and of what was lost.
 type teller struct {
 	away bool
 	lost int
+	told time.Time // when something was said to be dropped last
 }
 
 func (t *teller) tell(log *slog.Logger, signal string, err error, lost int) {
@@ -387,6 +436,9 @@ func (t *teller) tell(log *slog.Logger, signal string, err error, lost int) {
 	case err == nil && t.away:
 		log.Info("telemetry is taken again", "signal", signal, "lost", lost-t.lost)
 		t.lost = lost
+	case err == nil && lost > t.lost && time.Since(t.told) >= dropsTold: // it was too much for the room that there is
+		log.Warn("telemetry was dropped", "signal", signal, "lost", lost-t.lost)
+		t.lost, t.told = lost, time.Now()
 	}
 	t.away = err != nil
 }

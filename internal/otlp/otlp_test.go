@@ -69,7 +69,9 @@ func TestAnswers(t *testing.T) {
 		after   time.Duration
 		message string
 	}{
-		"taken": {200, "", "{}", false, 0, ""},
+		"taken":               {200, "", "{}", false, 0, ""},
+		"taken in silence":    {200, "", "", false, 0, ""},
+		"the page of a proxy": {200, "", "<html>Log in", true, 0, "no OTLP"},
 		"taken in part": {200, "", `{"partialSuccess":{"rejectedLogRecords":"3","errorMessage":"too old"}}`, false, 0,
 			"did not take 3 of a request: too old"},
 		"busy":           {429, "7", "", true, 7 * time.Second, "429"},
@@ -170,9 +172,60 @@ func TestQueueIsBounded(t *testing.T) {
 	for i := range 3 {
 		q.add(queueLimit + i)
 	}
-	q.done(len(batch), before)
+	q.done(len(batch), before, 0)
 	if next, _ := q.next(); next[0] != batchLimit || q.lost() != 3 || len(q.items) != queueLimit-batchLimit+3 {
 		t.Errorf("next = %d, lost = %d, %d wait; want %d, 3, %d", next[0], q.lost(), len(q.items), batchLimit, queueLimit-batchLimit+3)
+	}
+}
+
+// What a collector refuses, in whole or in part, is counted as what there was no room for, and that is told also where the collector was
+// never away.
+func TestLossIsCounted(t *testing.T) {
+	answers := []string{`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}`, "{}", "wrong", "{}", "{}"}
+	var log strings.Builder
+	e := exporter(t, collector(t, func(w http.ResponseWriter, _ string, _ map[string]any) {
+		answer := answers[0]
+		answers = answers[1:]
+		if answer == "wrong" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		fmt.Fprint(w, answer)
+	}), &log)
+	var state teller
+	round := func(n int, drop int) string {
+		t.Helper()
+		for range n {
+			e.logs.add(logRecord{})
+		}
+		e.logs.dropped += drop
+		log.Reset()
+		deliver(t.Context(), t.Context(), e, &e.logs, "logs", e.logBody, &state)
+		return log.String()
+	}
+	for n, c := range []struct {
+		records, dropped int
+		want             string
+	}{{5, 0, "did not take 2"}, {1, 0, "lost=2"}, {3, 0, "400"}, {1, 0, "lost=3"}, {1, 7, "lost=7"}} {
+		if got := round(c.records, c.dropped); !strings.Contains(got, c.want) {
+			t.Errorf("request %d: it logs %q, want %q", n+1, got, c.want)
+		}
+	}
+}
+
+// What could not be sent by the end is said to be left behind.
+func TestWhatIsLeftBehindIsTold(t *testing.T) {
+	var log strings.Builder
+	away := func(w http.ResponseWriter, _ string, _ map[string]any) { w.WriteHeader(http.StatusServiceUnavailable) }
+	e := exporter(t, collector(t, away), &log)
+	for range 3 {
+		e.logs.add(logRecord{})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	push(ctx, e, &e.logs, "logs", e.logBody)
+	if !strings.Contains(log.String(), "left behind") || !strings.Contains(log.String(), "lost=3") {
+		t.Errorf("it logs %q, want that 3 were left behind", log.String())
 	}
 }
 
@@ -200,7 +253,7 @@ func TestLinesWait(t *testing.T) {
 				t.Fatalf("nothing waits after %d lines, want %d", got, writers*each)
 			}
 			got += len(batch)
-			e.lines.done(len(batch), before)
+			e.lines.done(len(batch), before, 0)
 			synctest.Wait()
 		}
 		wg.Wait()
@@ -233,7 +286,7 @@ func TestLongLines(t *testing.T) {
 			for _, r := range batch {
 				got[r.Attributes[0].Value.String]++
 			}
-			e.lines.done(len(batch), before)
+			e.lines.done(len(batch), before, 0)
 			synctest.Wait()
 		}
 		wg.Wait()

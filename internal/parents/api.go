@@ -41,6 +41,9 @@ type API struct {
 	NewAdmin bool
 }
 
+// OneTimeCodes is the purpose of the key, derived from that of the secrets, which seals the secrets of users' one-time codes.
+const OneTimeCodes = "one-time codes"
+
 // OpenAPI makes the REST interface of a role on the role's own store; Run listens. A new store gets its first admin.
 func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*API, error) {
 	if c.Log == nil {
@@ -51,7 +54,7 @@ func OpenAPI(ctx context.Context, b api.Backend, st store.Store, c APIConfig) (*
 		return nil, err
 	}
 	people, err := auth.OpenPeople(ctx, auth.PeopleConfig{Site: b.Name(), Store: st, Argon2: c.Argon2, Audit: c.Audit, Log: c.Log,
-		SealKey: secrets.Derive("one-time codes"), OIDC: c.OIDC})
+		SealKey: secrets.Derive(OneTimeCodes), OIDC: c.OIDC})
 	if err != nil {
 		return nil, err
 	}

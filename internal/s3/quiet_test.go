@@ -140,3 +140,27 @@ func TestServerReadsNothing(t *testing.T) {
 		t.Errorf("put to a server that reads nothing: got %v, want that nothing could be written", err)
 	}
 }
+
+// TestNoServer: what answers each request with a page, as a proxy does that wants a login first, has kept nothing and deleted nothing.
+func TestNoServer(t *testing.T) {
+	o := openAt(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "<html>log in")
+	})
+	refused(t, "put", o.Put(t.Context(), "a", strings.NewReader("x"), 1), skerry.CodeUnavailable, "no S3 server", "proxy")
+	refused(t, "delete", o.Delete(t.Context(), "a"), skerry.CodeUnavailable, "no S3 server", "proxy")
+	half := openAt(t, func(w http.ResponseWriter, r *http.Request) { // it comes between
+		_, _ = io.Copy(io.Discard, r.Body)
+		switch {
+		case r.Method == http.MethodPost && r.URL.Query().Has("uploads"):
+			_, _ = io.WriteString(w, "<UploadId>u</UploadId>")
+		case r.Method == http.MethodPut:
+			w.Header().Set("Etag", `"x"`)
+		case r.Method == http.MethodPost:
+			_, _ = io.WriteString(w, "<html>log in")
+		}
+	})
+	half.c.parts = 10
+	refused(t, "the end of an upload", half.Put(t.Context(), "a", strings.NewReader(strings.Repeat("x", 25)), 25), skerry.CodeUnavailable,
+		"the end of an upload", "again")
+}

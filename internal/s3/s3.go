@@ -239,7 +239,7 @@ func (c *Client) do(ctx context.Context, method, suffix, query string, body []by
 				err = c.problem(&http.Response{StatusCode: http.StatusInternalServerError, Header: res.Header}, a.body)
 			}
 			if err == nil {
-				return a, again, nil
+				return a, again, c.unlike(method, &a)
 			}
 		}
 		if !temporary(err) || try+1 >= c.tries || c.wait(ctx, try) != nil {
@@ -247,6 +247,16 @@ func (c *Client) do(ctx context.Context, method, suffix, query string, body []by
 		}
 		again = true
 	}
+}
+
+// unlike refuses an answer that is no S3 server's, such as the page of a proxy that wants a login first: what was written has a tag, and of
+// what was deleted nothing is said.
+func (c *Client) unlike(method string, a *answer) error {
+	if (method != http.MethodPut || a.header.Get("Etag") != "") && (method != http.MethodDelete || len(bytes.TrimSpace(a.body)) == 0) {
+		return nil
+	}
+	return skerry.Errorf(skerry.CodeUnavailable, "%s answers as no S3 server does, and nobody knows what became of %s", c.url.Host, c).
+		WithHint("is the endpoint that of an S3 server, and is there no proxy on the way that wants a login?")
 }
 
 // once sends one request, and returns its answer unless that is an error.

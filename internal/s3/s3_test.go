@@ -105,6 +105,7 @@ func TestEndOfUploadTakesLong(t *testing.T) {
 			ends++
 			close(ending)
 			<-ended
+			_, _ = io.WriteString(w, "<CompleteMultipartUploadResult/>")
 		case r.Method == http.MethodGet:
 			<-r.Context().Done()
 		default:

@@ -363,8 +363,11 @@ func TestCutOff(t *testing.T) {
 	for _, size := range []int{100, 11 << 20} {
 		for _, broken := range []error{io.ErrUnexpectedEOF, errors.Join(io.ErrUnexpectedEOF, nil)} {
 			answers(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodPost {
+				switch r.Method {
+				case http.MethodPost:
 					_, _ = io.WriteString(w, "<UploadId>u</UploadId>")
+				case http.MethodPut:
+					w.Header().Set("Etag", `"x"`)
 				}
 			})
 			_, err := o.Upload(t.Context(), io.MultiReader(bytes.NewReader(content(size)), iotestErr{broken}), 20<<20)

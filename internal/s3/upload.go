@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"crypto/md5"
 	"crypto/sha256"
@@ -111,7 +112,11 @@ func (c *Client) uploadParts(ctx context.Context, from io.Reader, part []byte, h
 			return sum, err
 		}
 	}
-	_, again, err := c.do(ctx, http.MethodPost, "", query("uploadId", id), completion(tags))
+	done, again, err := c.do(ctx, http.MethodPost, "", query("uploadId", id), completion(tags))
+	if err == nil && !bytes.Contains(done.body, []byte("CompleteMultipartUploadResult")) {
+		err = skerry.Errorf(skerry.CodeUnavailable, "%s answers the end of an upload as no S3 server does, and nobody knows what became of %s",
+			c.url.Host, c).WithHint("export again")
+	}
 	if e, ok := errors.AsType[*Problem](err); ok && again && e.Reason == "NoSuchUpload" {
 		if c.completed(ctx, tags) {
 			return sum, nil // only an answer was lost

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -80,7 +79,14 @@ func laterAt(w http.ResponseWriter, r *http.Request, beat time.Duration, do func
 	}
 }
 
-// ReadLater reads an answer of Later, and closes it.
+// AnswerLost is that an answer did not come whole: what was asked for may have been done all the same.
+type AnswerLost struct{ Err error }
+
+func (e *AnswerLost) Error() string { return e.Err.Error() }
+
+func (e *AnswerLost) Unwrap() error { return e.Err }
+
+// ReadLater reads an answer of Later, and closes it. An error that is no AnswerLost is what the other side says.
 func ReadLater(res *http.Response, out any) error {
 	defer res.Body.Close()
 	if res.StatusCode >= 400 {
@@ -88,7 +94,7 @@ func ReadLater(res *http.Response, out any) error {
 	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
 	if err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the answer broke off: %v", err)
+		return &AnswerLost{skerry.Errorf(skerry.CodeUnavailable, "the answer broke off: %v", err)}
 	}
 	var failed struct {
 		Error *struct {
@@ -98,7 +104,7 @@ func ReadLater(res *http.Response, out any) error {
 	}
 	data = bytes.TrimSpace(data)
 	if err := json.Unmarshal(data, &failed); err != nil {
-		return skerry.Errorf(skerry.CodeUnavailable, "the answer cannot be read: %v", err)
+		return &AnswerLost{skerry.Errorf(skerry.CodeUnavailable, "the answer cannot be read: %v", err)}
 	}
 	if e := failed.Error; e != nil {
 		own := skerry.Errorf(e.Code, "%s", e.Detail)
@@ -108,7 +114,7 @@ func ReadLater(res *http.Response, out any) error {
 		return own
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return errors.Join(skerry.Errorf(skerry.CodeUnavailable, "the answer cannot be read"), err)
+		return &AnswerLost{skerry.Errorf(skerry.CodeUnavailable, "the answer cannot be read: %v", err)}
 	}
 	return nil
 }

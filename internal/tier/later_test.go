@@ -3,6 +3,7 @@ package tier
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -71,6 +72,8 @@ func TestLater(t *testing.T) {
 				t.Errorf("%s: %d of %d bytes arrived, %v", path, out.Bytes, 2*len(half), err)
 			case (q == "?error" || q == "?refuse") && (err == nil || e.Code != skerry.CodeQuota || e.Message != "too much" || e.Hint != "less of it"):
 				t.Errorf("%s: %v, %q", path, err, e.Hint)
+			case errors.As(err, new(*AnswerLost)):
+				t.Errorf("%s: %v counts as lost, want that it is an answer", path, err)
 			case q == "?panic" && (err == nil || e.Code != skerry.CodeInternal):
 				t.Errorf("%s: %v", path, err)
 			}
@@ -78,8 +81,9 @@ func TestLater(t *testing.T) {
 	}
 	for _, text := range []string{"", "\n\n", "\n{", "\n[]"} {
 		res := &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text))}
-		if err := ReadLater(res, &struct{ Bytes int }{}); err == nil {
-			t.Errorf("%q was taken for an answer", text)
+		err := ReadLater(res, &struct{ Bytes int }{})
+		if lost, ok := errors.AsType[*AnswerLost](err); !ok || skerry.AsError(lost).Code != skerry.CodeUnavailable {
+			t.Errorf("%q gives %v, want that the answer is lost", text, err)
 		}
 	}
 }

@@ -165,15 +165,16 @@ export function Shell({ children }: { children: ReactNode }) {
       </AppShell.Navbar>
       <AppShell.Main id="main" ref={main} tabIndex={-1}>
         <Box maw={1800} mx="auto">
-          {!fleet.live && fleet.synced && (
+          {!fleet.live && (fleet.synced || fleet.error) && (
             <Alert
               color="yellow"
               mb="md"
               icon={<IconPlugConnectedX aria-hidden />}
-              title="The connection is lost"
+              title={fleet.synced ? "The connection is lost" : "The server cannot be followed"}
               role="status"
             >
-              What you see is of before. It goes on by itself as soon as the server can be reached: {fleet.error}.
+              {fleet.synced ? "What you see is of before. It goes on" : "What it has is not known yet. It is shown"} by
+              itself as soon as the server can be reached: {fleet.error}.
             </Alert>
           )}
           {children}

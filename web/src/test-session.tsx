@@ -22,6 +22,8 @@ export function asUser(
     watch?: unknown[];
     /** sent gets the bodies of requests. */
     sent?: string[];
+    /** client replaces parts of the server's. */
+    client?: object;
   },
 ): { calls: string[] } {
   const calls: string[] = [];
@@ -49,6 +51,7 @@ export function asUser(
       });
       return new Response(body);
     },
+    ...o.client,
   } as unknown as Client;
   const router = createMemoryRouter([{ path: o.route, element: page }], { initialEntries: [o.at] });
   render(

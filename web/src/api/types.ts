@@ -2,6 +2,7 @@ import type { components } from "./schema";
 
 // Short names of what the API speaks of. schema.d.ts is generated from docs/openapi.json by `npm run types`.
 type Schemas = components["schemas"];
+export type Applied = Schemas["Applied"];
 export type AppKey = Schemas["AppKey"];
 export type AppView = Schemas["AppView"];
 export type ServiceView = Schemas["ServiceView"];

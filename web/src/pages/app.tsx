@@ -63,7 +63,7 @@ export default function AppPage() {
       <Button component={Link} variant="default" to={`/build/${namespace}/${name}`}>
         Edit
       </Button>
-      {!app.deployed && <ActButton path={path + "/deploy"} label="Deploy" done={`${name} is deployed`} />}
+      {!app.deployed && <ActButton path={path + "/deploy"} label="Deploy" done={`${name} is being deployed`} />}
       <Menu position="bottom-end">
         <Menu.Target>
           <ActionIcon variant="default" size={36} aria-label="More actions">
@@ -78,7 +78,7 @@ export default function AppPage() {
                 text: "Its instances are replaced one at a time.",
                 action: "Restart",
                 run: () => client.call("POST", path + "/restart"),
-                done: `${name} is restarted`,
+                done: `${name} restarts`,
               })
             }
           >
@@ -96,7 +96,7 @@ export default function AppPage() {
                   await client.call("DELETE", path);
                   go("/apps");
                 },
-                done: `${name} is deleted`,
+                done: `${name} is being deleted`,
               })
             }
           >
@@ -114,7 +114,7 @@ export default function AppPage() {
                   await client.call("DELETE", path, { query: { volumes: "true" } });
                   go("/apps");
                 },
-                done: `${name} is deleted with its volumes`,
+                done: `${name} is being deleted, with its volumes`,
               })
             }
           >
@@ -152,7 +152,7 @@ export default function AppPage() {
       >
         <Tabs.List mb="md">
           <Tabs.Tab value="services">Services</Tabs.Tab>
-          <Tabs.Tab value="instances">Instances ({instances.length})</Tabs.Tab>
+          <Tabs.Tab value="instances">Instances {fleet.synced && `(${instances.length})`}</Tabs.Tab>
           <Tabs.Tab value="events">Events</Tabs.Tab>
           <Tabs.Tab value="versions">Versions</Tabs.Tab>
           <Tabs.Tab value="manifest">Manifest</Tabs.Tab>
@@ -177,7 +177,13 @@ export default function AppPage() {
               <Panel pad={0}>
                 <InstanceTable
                   list={shown}
-                  empty={instances.length ? "All its instances are finished runs." : "It has no instances."}
+                  empty={
+                    instances.length
+                      ? "All its instances are finished runs."
+                      : fleet.synced
+                        ? "It has no instances."
+                        : "Loading …"
+                  }
                 />
               </Panel>
             )}
@@ -185,7 +191,7 @@ export default function AppPage() {
         </Tabs.Panel>
         <Tabs.Panel value="events">
           <Panel>
-            <Events events={fleet.events} max={300} />
+            <Events of={fleet} max={300} />
           </Panel>
         </Tabs.Panel>
         <Tabs.Panel value="versions">
@@ -309,7 +315,7 @@ function Service({
                   text: "Its instances are replaced one at a time.",
                   action: "Restart",
                   run: () => client.call("POST", `${path}/services/${encodeURIComponent(s.name)}/restart`),
-                  done: `${s.name} is restarted`,
+                  done: `${s.name} restarts`,
                 })
               }
             >

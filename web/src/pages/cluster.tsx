@@ -20,12 +20,12 @@ export default function ClusterPage() {
   const q = useGet<ClusterView>(path, 5);
   return (
     <Loaded of={q} title={name}>
-      {(c) => <Shown c={c} path={path} reload={q.reload} error={q.error} />}
+      {(c) => <Shown c={c} path={path} reload={q.reload} />}
     </Loaded>
   );
 }
 
-function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reload: () => void; error?: unknown }) {
+function Shown({ c, path, reload }: { c: ClusterView; path: string; reload: () => void }) {
   const { client, can } = useSession();
   const { ask } = useActs();
   const [params, setParams] = useSearchParams();
@@ -55,11 +55,6 @@ function Shown({ c, path, reload, error }: { c: ClusterView; path: string; reloa
         </>
       }
     >
-      {error !== undefined && (
-        <Alert color="yellow" variant="light" role="status">
-          What you see is of before: the cluster cannot be asked after now.
-        </Alert>
-      )}
       {memberWhy(c) && !c.credit?.quarantine && (
         <Alert color="orange" variant="light" title={memberState(c)}>
           {memberWhy(c)}

@@ -60,7 +60,7 @@ export default function InstancePage() {
                             await client.call("DELETE", `/v1/instances/${encodeURIComponent(i.id)}`);
                             go(`/apps/${i.service.app.namespace}/${i.service.app.name}?tab=instances`);
                           },
-                          done: `${i.id} is ended`,
+                          done: `${i.id} is being ended`,
                         })
                       }
                     >

@@ -45,9 +45,11 @@ export default function Instances() {
       title="Instances"
       sub={
         <span role="status">
-          {shown.length === all.length
-            ? count(all.length, "instance")
-            : `${shown.length.toLocaleString()} of ${count(all.length, "instance")}`}
+          {!fleet.synced
+            ? "Loading …"
+            : shown.length === all.length
+              ? count(all.length, "instance")
+              : `${shown.length.toLocaleString()} of ${count(all.length, "instance")}`}
         </span>
       }
     >

@@ -3,8 +3,8 @@ import { render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { ApiError, type Client } from "../api/client";
-import { SessionProvider } from "../state/session";
-import { LoginForm } from "./login";
+import { SessionProvider, useSession } from "../state/session";
+import { Login, LoginForm } from "./login";
 
 test("a code is asked for when the server wants one, and again when it was wrong", async () => {
   const user = userEvent.setup();
@@ -40,4 +40,43 @@ test("a code is asked for when the server wants one, and again when it was wrong
   await user.type(screen.getByLabelText(/One-time code/), "123456");
   await user.click(screen.getByRole("button", { name: "Log in" }));
   expect(given).toEqual([undefined, "000000", "123456"]);
+});
+
+test("a logout of which the server does not hear is said to be one of this browser alone", async () => {
+  const user = userEvent.setup();
+  const end = (status: number) => {
+    const client = {
+      resume: async () => true,
+      offersProvider: async () => false,
+      call: async () => ({ user: "anna", role: "root", site: "harbour", scopes: [], grants: [] }),
+      logout: async () => {
+        throw new ApiError(status, { detail: "the server cannot be reached" });
+      },
+    } as unknown as Client;
+    const Out = () => {
+      const { phase, logout } = useSession();
+      return phase === "out" ? (
+        <Login />
+      ) : (
+        <button type="button" onClick={() => void logout()}>
+          Leave
+        </button>
+      );
+    };
+    return render(
+      <MantineProvider env="test">
+        <SessionProvider client={client}>
+          <Out />
+        </SessionProvider>
+      </MantineProvider>,
+    );
+  };
+  const first = end(0);
+  await user.click(await screen.findByRole("button", { name: "Leave" }));
+  expect(await screen.findByText(/the session goes on at the server: the server cannot be reached/)).toBeTruthy();
+  first.unmount();
+  end(401); // it had ended before
+  await user.click(await screen.findByRole("button", { name: "Leave" }));
+  expect(await screen.findByLabelText(/User/)).toBeTruthy();
+  expect(screen.queryByText(/the session goes on/)).toBeNull();
 });

@@ -88,6 +88,7 @@ export function LoginForm({ user: fixed }: { user?: string }) {
 }
 
 export function Login() {
+  const { error } = useSession();
   useEffect(() => {
     document.title = "Log in · Skerry";
   }, []);
@@ -98,6 +99,11 @@ export function Login() {
           <Title order={1} size="h2">
             Skerry
           </Title>
+          {error && (
+            <Text size="sm" c="red" role="alert">
+              {error}
+            </Text>
+          )}
           <LoginForm />
           <Text size="sm" c="dimmed">
             The first admin’s password is in the file <code>admin-password</code> of the server’s data directory.

@@ -16,7 +16,7 @@ import {
   workerMarks,
 } from "../map/places";
 import { World } from "../map/world";
-import { A, Empty, Page, Panel, Problem } from "../parts/basics";
+import { A, Empty, Page, Panel, Problem, Stale } from "../parts/basics";
 import { place } from "../parts/facts";
 import { StateBadge } from "../parts/state";
 import { useGet } from "../state/query";
@@ -65,6 +65,7 @@ export default function WorldPage() {
       }
     >
       {q.error !== undefined && !q.data && <Problem error={q.error} onRetry={q.reload} />}
+      <Stale of={q} />
       {!sees.clusters && !sees.workers && (
         <Text size="sm" c="dimmed">
           Where the {noun}s are is shown to operators. Choose an application to see what it asks for of its users’
@@ -90,6 +91,7 @@ function WithApp({ app, marks, noun }: { app: AppView; marks: Mark[]; noun: "clu
   const held = useMemo(() => holders(instances.values(), noun), [instances, noun]);
   return (
     <>
+      {q.error !== undefined && <Problem error={q.error} onRetry={q.reload} />}
       <Shown marks={marks} near={near} held={held} noun={noun} />
       {q.data && !q.data.manifest && (
         <Text size="sm" c="dimmed">

@@ -86,3 +86,18 @@ test("an application that needs attention is counted while nobody knows of the w
   expect(await screen.findByText(/It is not known how the workers are/)).toBeTruthy();
   expect(screen.getByText("need attention").previousSibling?.textContent).toBe("1 or more");
 });
+
+test("before anything is known, nothing is counted", async () => {
+  const never = { open: async () => new Promise<Response>(() => {}) };
+  asUser(<Overview />, {
+    role: "cluster",
+    at: "/",
+    route: "/",
+    answers: { "/v1/workers": { items: [worker("w1", {})] } },
+    scopes: ["apps:read", "workers:read"],
+    client: never,
+  });
+  expect(await screen.findByText("instances ready / wanted")).toBeTruthy();
+  expect(screen.getByText("instances ready / wanted").previousSibling?.textContent).toBe("–");
+  expect(screen.getByText("applications").previousSibling?.textContent).toBe("–");
+});

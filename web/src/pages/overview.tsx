@@ -65,10 +65,14 @@ export function Overview() {
       }
     >
       <SimpleGrid cols={{ base: 2, md: 4 }}>
-        <Number_ value={apps.length} label={apps.length === 1 ? "application" : "applications"} to="/apps" />
-        <Number_ value={services.length} label={services.length === 1 ? "service" : "services"} />
         <Number_
-          value={`${isReady.toLocaleString()} / ${wanted.toLocaleString()}`}
+          value={fleet.synced ? apps.length : "–"}
+          label={apps.length === 1 ? "application" : "applications"}
+          to="/apps"
+        />
+        <Number_ value={fleet.synced ? services.length : "–"} label={services.length === 1 ? "service" : "services"} />
+        <Number_
+          value={fleet.synced ? `${isReady.toLocaleString()} / ${wanted.toLocaleString()}` : "–"}
           label="instances ready / wanted"
           to="/instances"
         />
@@ -127,7 +131,7 @@ export function Overview() {
         {who?.role === "cluster" && can("workers:read") && <WorkerCapacity q={members as Query<List<WorkerView>>} />}
         <Panel title="Events">
           <Box mah={420} style={{ overflowY: "auto" }} tabIndex={0} role="region" aria-label="Events">
-            <Events events={fleet.events} />
+            <Events of={fleet} />
           </Box>
         </Panel>
       </SimpleGrid>

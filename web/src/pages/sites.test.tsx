@@ -225,3 +225,15 @@ test("a developer sees on the map what an application asks for, and asks not whe
   expect(screen.queryByRole("link", { name: "pier" })).toBeNull();
   expect(calls).not.toContain("GET /v1/clusters");
 });
+
+test("what an application asks for of the map, and cannot be read, is not shown as nothing", async () => {
+  asUser(<WorldPage />, {
+    role: "root",
+    at: "/map?app=default/tide",
+    route: "/map",
+    answers: {},
+    watch,
+    scopes: ["apps:read"],
+  });
+  expect(await screen.findByText("there is no /v1/apps/default/tide", {}, { timeout: 20_000 })).toBeTruthy();
+});

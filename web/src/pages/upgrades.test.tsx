@@ -44,6 +44,17 @@ test("the list tells how far each upgrade is and why it stopped", async () => {
   expect(screen.getByText("1 cluster failed, 0 may")).toBeTruthy();
 });
 
+test("an upgrade of which every cluster was skipped is drawn as none that is done", async () => {
+  const skipped = {
+    ...upgrade,
+    state: "Done" as const,
+    sites: upgrade.sites!.map((s) => ({ ...s, stage: "Skipped" as const })),
+  };
+  page({ scopes: ["clusters:read"], answers: { "/v1/upgrades/spring": skipped } });
+  const bar = await screen.findByRole("progressbar", { name: "spring: 0 of 0 clusters done, 4 skipped" });
+  expect(bar.getAttribute("aria-valuenow")).toBe("0");
+});
+
 test("an upgrade that stopped is resumed or aborted, after a question; each cluster has its reason", async () => {
   const { calls } = page({ scopes: ["clusters:read", "clusters:admin"] });
   const row = (await screen.findByRole("link", { name: "hill" })).closest("tr")!;

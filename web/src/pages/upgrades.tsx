@@ -44,7 +44,7 @@ function Far({ u }: { u: Upgrade }) {
     <>
       <Text size="sm">{text}</Text>
       <Progress
-        value={mine.length ? (100 * mine.filter((s) => s.stage === "Done").length) / mine.length : 100}
+        value={mine.length ? (100 * mine.filter((s) => s.stage === "Done").length) / mine.length : 0}
         aria-label={`${u.name}: ${text}`}
         color={mine.some((s) => s.stage === "Failed") ? "orange" : undefined}
         mt={4}

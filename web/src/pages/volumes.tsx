@@ -23,7 +23,7 @@ export default function Volumes() {
         await client.call("DELETE", "/v1/volumes/" + at + one);
         q.reload();
       },
-      done: `${v.name} is deleted`,
+      done: `${v.name} is being deleted`,
     });
   return (
     <Page title="Volumes" sub={q.data && <span role="status">{count(q.data.items.length, "volume")}</span>}>

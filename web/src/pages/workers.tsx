@@ -147,18 +147,22 @@ function WorkerList({ q }: { q: Query<List<WorkerView>> }) {
 /** Rebalance shows what would be better off elsewhere, and moves it if the user says so. */
 function Rebalance() {
   const { client } = useSession();
-  const { act } = useActs();
+  const { act, say } = useActs();
   const [plan, setPlan] = useState<RebalancePlan | null>(null);
   const [busy, setBusy] = useState(false);
   const run = async (dryRun: boolean) => {
     setBusy(true);
-    await act(
-      async () => {
-        const p = await client.call<RebalancePlan>("POST", "/v1/rebalance", { body: { dryRun } });
-        setPlan(dryRun ? p : null);
-      },
-      dryRun ? undefined : "The instances are moved one at a time",
-    );
+    await act(async () => {
+      const p = await client.call<RebalancePlan>("POST", "/v1/rebalance", { body: { dryRun } });
+      setPlan(dryRun ? p : null);
+      const n = p.moves?.length ?? 0; // others than were shown, perhaps
+      if (!dryRun)
+        say(
+          n
+            ? `${count(n, "instance")} to move, one at a time, if nothing comes between; the events show which have`
+            : "No instance has a clearly better place any more",
+        );
+    });
     setBusy(false);
   };
   const moves = plan?.moves ?? [];

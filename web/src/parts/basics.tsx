@@ -16,6 +16,7 @@ import {
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useState } from "react";
 import { Link, type LinkProps } from "react-router-dom";
 import { aboutError } from "../api/client";
+import type { Applied } from "../api/types";
 import { IconAlertTriangle, IconCircleCheck, IconInfoCircle } from "../icons";
 import type { Query } from "../state/query";
 
@@ -122,9 +123,28 @@ export function Empty({ children }: { children: ReactNode }) {
   );
 }
 
-/** Loaded shows what a query gave, or that it is on its way, or why there is nothing: under a title where the whole page is what was asked for. */
+/** Stale says of what was read before that it cannot be read now, or else nothing. */
+export function Stale({ of }: { of: Query<unknown> }) {
+  if (of.data === undefined || of.error === undefined) return null;
+  return (
+    <Alert color="yellow" variant="light" mb="md" role="status" title="What you see is of before">
+      It cannot be read now: {aboutError(of.error).text}.
+    </Alert>
+  );
+}
+
+/**
+ * Loaded shows what a query gave, or that it is on its way, or why there is nothing: under a title where the whole page is what was asked
+ * for. What was read before and cannot be read now is shown as that.
+ */
 export function Loaded<T>({ of, title, children }: { of: Query<T>; title?: string; children: (data: T) => ReactNode }) {
-  if (of.data !== undefined) return <>{children(of.data)}</>;
+  if (of.data !== undefined)
+    return (
+      <>
+        <Stale of={of} />
+        {children(of.data)}
+      </>
+    );
   if (of.error) {
     const problem = <Problem error={of.error} onRetry={of.reload} />;
     return title === undefined ? problem : <Page title={title}>{problem}</Page>;
@@ -149,7 +169,7 @@ interface Ask {
 interface Acts {
   /** ask runs something once the user has said yes. */
   ask(a: Ask): void;
-  /** act runs something and says how it went; true if it worked. */
+  /** act runs something and says how it went, with the warnings of the server; true if it worked. */
   act(run: () => Promise<unknown>, done?: string): Promise<boolean>;
   say(text: string, error?: unknown): void;
 }
@@ -166,6 +186,8 @@ interface Note {
   id: number;
   text: string;
   error?: unknown;
+  /** warning stays, as an error does, until somebody closes it. */
+  warning?: boolean;
 }
 
 /** ActsProvider asks before what cannot be undone, and tells how things went in a place that screen readers read out. */
@@ -173,16 +195,17 @@ export function ActsProvider({ children }: { children: ReactNode }) {
   const [asked, setAsked] = useState<Ask | null>(null);
   const [busy, setBusy] = useState(false);
   const [notes, setNotes] = useState<Note[]>([]);
-  const say = useCallback((text: string, error?: unknown) => {
+  const say = useCallback((text: string, error?: unknown, warning?: boolean) => {
     const id = Math.random();
-    setNotes((n) => [...n.slice(-3), { id, text, error }]);
-    if (!error) setTimeout(() => setNotes((n) => n.filter((x) => x.id !== id)), 6000);
+    setNotes((n) => [...n.filter((x, i) => x.error || x.warning || i >= n.length - 3), { id, text, error, warning }]);
+    if (!error && !warning) setTimeout(() => setNotes((n) => n.filter((x) => x.id !== id)), 6000);
   }, []);
   const act = useCallback(
     async (run: () => Promise<unknown>, done?: string) => {
       try {
-        await run();
-        if (done) say(done);
+        const { unchanged, warnings } = ((await run()) ?? {}) as Partial<Applied>;
+        if (done) say(unchanged ? "Nothing was changed: it is so already." : done);
+        for (const w of warnings ?? []) say(w, undefined, true);
         return true;
       } catch (e) {
         say("", e);
@@ -240,10 +263,10 @@ export function ActsProvider({ children }: { children: ReactNode }) {
             return (
               <Alert
                 key={n.id}
-                color={e ? "red" : "teal"}
+                color={e ? "red" : n.warning ? "orange" : "teal"}
                 variant="filled"
                 icon={
-                  e ? (
+                  e || n.warning ? (
                     <IconAlertTriangle aria-hidden />
                   ) : n.text ? (
                     <IconCircleCheck aria-hidden />

@@ -1,20 +1,20 @@
 import { Badge, Group, Stack, Text } from "@mantine/core";
 import { memo } from "react";
-import type { Event } from "../api/types";
 import { clock } from "../format";
+import type { Fleet } from "../state/watch";
 import { A, Empty } from "./basics";
 
 /** Events lists what happened, the newest first. */
 export const Events = memo(function Events({
-  events,
+  of: { events, past },
   max = 100,
   empty = "Nothing has happened yet.",
 }: {
-  events: readonly Event[];
+  of: Pick<Fleet, "events" | "past">;
   max?: number;
   empty?: string;
 }) {
-  if (events.length === 0) return <Empty>{empty}</Empty>;
+  if (events.length === 0) return <Empty>{past ? empty : "It is not known yet what happened before."}</Empty>;
   return (
     <Stack gap={6} component="ol" m={0} p={0} style={{ listStyle: "none" }} aria-label="Events, the newest first">
       {events

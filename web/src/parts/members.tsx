@@ -24,11 +24,14 @@ export function MemberInstances({
       [...fleet.instances.values()].filter((i: Instance) => i[of] === name).sort((a, b) => a.id.localeCompare(b.id)),
     [fleet.instances, of, name],
   );
-  const events = useMemo(() => fleet.events.filter((e: Event) => e[of] === name), [fleet.events, of, name]);
+  const events = useMemo(
+    () => ({ past: fleet.past, events: fleet.events.filter((e: Event) => e[of] === name) }),
+    [fleet.past, fleet.events, of, name],
+  );
   if (part === "events")
     return (
       <Panel>
-        <Events events={events} max={300} empty={`Nothing is known to have happened at this ${of} of late.`} />
+        <Events of={events} max={300} empty={`Nothing is known to have happened at this ${of} of late.`} />
       </Panel>
     );
   return (

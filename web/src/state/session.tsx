@@ -1,5 +1,5 @@
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from "react";
-import { aboutError, Client } from "../api/client";
+import { ApiError, aboutError, Client } from "../api/client";
 import type { Who } from "../api/types";
 import { forgetWatches } from "./watch";
 
@@ -64,6 +64,7 @@ export function SessionProvider({ children, client: given }: { children: ReactNo
   const login = useCallback(
     async (user: string, password: string, otp?: string) => {
       await client.login(user, password, otp);
+      setError(undefined);
       await enter();
     },
     [client, enter],
@@ -71,6 +72,11 @@ export function SessionProvider({ children, client: given }: { children: ReactNo
   const logout = useCallback(async () => {
     try {
       await client.logout();
+      setError(undefined);
+    } catch (e) {
+      if (!(e instanceof ApiError && e.status === 401))
+        // else it had ended
+        setError(`You are logged out in this browser, and the session goes on at the server: ${aboutError(e).text}`);
     } finally {
       forgetWatches();
       setWho(null);

@@ -16,6 +16,8 @@ export interface Fleet {
   instances: ReadonlyMap<string, Instance>;
   /** events are the newest, the oldest of them first. */
   events: readonly Event[];
+  /** past tells that the events of before the watch are there, or are not for this user. */
+  past: boolean;
   /** synced tells that all there is has been told once. */
   synced: boolean;
   /** live is false while the connection is lost; what is shown is then of before. */
@@ -26,10 +28,12 @@ export interface Fleet {
 const maxEvents = 500;
 /** silence is how long nothing may come, in milliseconds; the server says every 15 s that it lives. */
 const silence = 45_000;
+/** unheard is how long a connection may take to say something, in milliseconds, before what is shown counts as of before. */
+const unheard = 3_000;
 /** together is for how long changes are gathered before the page hears of them, in milliseconds. */
 const together = 100;
 
-const none: Fleet = { apps: new Map(), instances: new Map(), events: [], synced: false, live: false };
+const none: Fleet = { apps: new Map(), instances: new Map(), events: [], past: false, synced: false, live: false };
 
 /** Watch follows /v1/watch for as long as somebody listens. While the tab is hidden it rests, to spare server and link. */
 export class Watch {
@@ -94,9 +98,11 @@ export class Watch {
         query: { namespace, app, limit: 200 },
       });
       for (const e of list.items) this.event(e);
-      this.tell({});
-    } catch {
-      // without events:read there are none; the watch says what else is wrong
+      this.tell({ past: true });
+    } catch (e) {
+      if (e instanceof ApiError && e.status === 403)
+        this.tell({ past: true }); // without events:read there are none
+      else setTimeout(() => this.listeners.size > 0 && void this.earlier(), 5_000);
     }
   }
 
@@ -120,6 +126,9 @@ export class Watch {
     const abort = () => inner.abort();
     outer.addEventListener("abort", abort);
     let guard = setTimeout(abort, silence);
+    const slow = setTimeout(() => {
+      if (this.state.live) this.tell({ live: false, error: "the server has not answered yet" });
+    }, unheard);
     try {
       const { kinds, namespace, app } = this.query;
       const res = await this.client.open("GET", "/v1/watch", {
@@ -129,6 +138,7 @@ export class Watch {
       });
       this.listing();
       for await (const m of lines<WatchMessage>(res)) {
+        clearTimeout(slow);
         clearTimeout(guard);
         guard = setTimeout(abort, silence);
         alive();
@@ -136,6 +146,7 @@ export class Watch {
       }
       throw new Error("the server ended the connection");
     } finally {
+      clearTimeout(slow);
       clearTimeout(guard);
       outer.removeEventListener("abort", abort);
     }
