@@ -10,7 +10,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed.
+// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed and
+// Definitions.
 type Quota struct {
 	CPU       skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores that all instances together may request."`
 	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may request."`
@@ -19,6 +20,7 @@ type Quota struct {
 	// ServiceAddresses are those of the organisation's own services; what others export to it costs it nothing.
 	ServiceAddresses int          `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
 	Pushed           skerry.Bytes `json:"pushed,omitempty" doc:"Bytes of images pushed to the built-in registry, each blob counted once. 0 means 16Gi."`
+	Definitions      skerry.Bytes `json:"definitions,omitempty" doc:"Bytes that applications with their earlier versions, secrets and claims of volumes may take in the server's store, each 4Ki or more. 0 means 1Gi."`
 }
 
 // DefaultPushed is how much an organisation may push where its quota says nothing.
@@ -81,6 +83,7 @@ type Usage struct {
 	ServiceAddresses int            `json:"serviceAddresses"`
 	Pushed           skerry.Bytes   `json:"pushed" doc:"Bytes of images in this server's built-in registry."`
 	Uploads          int            `json:"uploads" doc:"Uploads in progress."`
+	Definitions      skerry.Bytes   `json:"definitions" doc:"Bytes that definitions take in this server's store."`
 }
 
 func (u Usage) add(v Usage) Usage {
@@ -139,6 +142,7 @@ func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
 		}
 		u = u.add(ts.ask(&a.Manifest))
 	}
+	u.Definitions = ts.defined(org)
 	if o := ts.orgs[org]; o != nil {
 		u.Need.Storage += o.besides
 	}
@@ -196,7 +200,7 @@ func (ts *tenants) putOrg(o Org) (wire.Effects, error) {
 	if err := skerry.CheckName(o.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
 	}
-	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
+	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed, q.Definitions) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "a quota is zero or more").WithHint("0 means no bound")
 	}
 	if old := ts.orgs[o.Name]; old != nil {
@@ -237,6 +241,16 @@ func (ts *tenants) putNamespace(n Namespace) (wire.Effects, error) {
 			return fx, skerry.Errorf(skerry.CodeConflict, "namespace %s exists already", n.Name).WithHint("choose another name; a namespace belongs to one organisation")
 		}
 		return fx, nil
+	}
+	has := 0
+	for _, other := range ts.spaces {
+		if other.Org == n.Org {
+			has++
+		}
+	}
+	if has >= maxNamespaces {
+		return fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d namespaces, as many as it may have", n.Org, has).
+			WithHint("delete some: `skerry get namespaces` lists them")
 	}
 	ts.spaces[n.Name] = &n
 	fx.Put(prefixSpace+n.Name, mustJSON(n))

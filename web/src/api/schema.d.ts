@@ -4336,6 +4336,8 @@ export interface components {
         Quota: {
             /** @description Cores that all instances together may request. */
             cpu?: number | string;
+            /** @description Bytes that applications with their earlier versions, secrets and claims of volumes may take in the server's store, each 4Ki or more. 0 means 1Gi. */
+            definitions?: string | number;
             /**
              * Format: int64
              * @description Number of instances.
@@ -5069,6 +5071,8 @@ export interface components {
             window?: string;
         };
         Usage: {
+            /** @description Bytes that definitions take in this server's store. */
+            definitions: string | number;
             /** Format: int64 */
             instances: number;
             need: components["schemas"]["Resources"];
