@@ -212,7 +212,7 @@ func (s *Server) restore(ctx context.Context, plan core.RestorePlan) (skerry.Byt
 			return 0, err
 		}
 		defer from.Close()
-		body = from
+		body = &steady{ReadCloser: from, worker: string(plan.Snapshot.Worker)}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(id, "/restore", q), body)
 	if err != nil {

@@ -139,7 +139,7 @@ func (c *catalog) saveApp(a *App, fx *wire.Effects) {
 	data := fitApp(a)
 	c.count(a, len(data))
 	fx.Put(prefixApp+a.Key().String(), data)
-	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
+	fx.Changed = append(fx.Changed, wire.Change{App: a.Key(), Org: a.Org})
 }
 
 // count notes what the record of an application takes.
