@@ -66,7 +66,8 @@ func TestWatchesOfOthersCostNothing(t *testing.T) {
 	for _, f := range []api.WatchFilter{{}, {Namespace: "theirs"}} {
 		watches = append(watches, follow(t, eve, f))
 	}
-	watches = append(watches, follow(t, own, api.WatchFilter{Namespace: "theirs"}), follow(t, own, api.WatchFilter{Namespace: "default", App: "elsewhere"}))
+	watches = append(watches, follow(t, own, api.WatchFilter{Namespace: "theirs"}),
+		follow(t, own, api.WatchFilter{Namespace: "default", App: "elsewhere"}))
 	for _, w := range watches {
 		until(t, w, "synced", isType(api.WatchSynced))
 	}

@@ -15,7 +15,8 @@ const (
 	sendLeast = 4 << 10
 )
 
-// steady is what a worker sends, which ends with an error once that has been waited for too long. What whoever reads takes counts for nothing.
+// steady is what a worker sends, which ends with an error once that has been waited for too long. The time that whoever reads takes does
+// not count.
 type steady struct {
 	io.ReadCloser
 	worker string

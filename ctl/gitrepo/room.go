@@ -28,18 +28,7 @@ func (r *Repository) fetch(ctx context.Context, args ...string) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t := time.NewTicker(lookEvery)
-		defer t.Stop()
-		for {
-			select {
-			case <-fetching.Done():
-				return
-			case <-t.C:
-			}
-			if n, _ := r.takes(); n > r.most {
-				stop(r.tooLarge(n))
-			}
-		}
+		r.watch(fetching, stop)
 	}()
 	flags := []string{"fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force", "--", r.opt.URL}
 	_, err := r.git(fetching, nil, append(flags, args...)...)
@@ -50,6 +39,22 @@ func (r *Repository) fetch(ctx context.Context, args ...string) error {
 		return over
 	}
 	return err
+}
+
+// watch ends a fetch for which there is no more room.
+func (r *Repository) watch(fetching context.Context, stop context.CancelCauseFunc) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-fetching.Done():
+			return
+		case <-look.C:
+		}
+		if n, _ := r.takes(); n > r.most {
+			stop(r.tooLarge(n))
+		}
+	}
 }
 
 func (r *Repository) tooLarge(n int64) *skerry.Error {

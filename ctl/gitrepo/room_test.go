@@ -55,8 +55,8 @@ func TestFetchThatDoesNotEnd(t *testing.T) {
 	pack := filepath.Join(o.dir, ".git")
 	r := o.open(func(opt *Options) { opt.URL = "ssh://localhost" + pack })
 	r.most = 1 << 20
-	endless := "#!/bin/sh\n" + `while :; do head -c 100000 /dev/urandom > "$0.d/objects/pack/tmp_pack_$$.$n"; n=$((n+1)); sleep 0.05; done` + "\n"
-	endless = strings.ReplaceAll(endless, `"$0.d`, `"`+r.opt.Dir)
+	endless := "#!/bin/sh\ncd " + quoted(filepath.Join(r.opt.Dir, "objects", "pack")) + "\n" +
+		`while :; do head -c 100000 /dev/urandom > tmp_pack_$$.$n; n=$((n+1)); sleep 0.05; done` + "\n"
 	if err := os.WriteFile(script, []byte(endless), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,8 @@ type claims struct {
 }
 
 func newClaims() *claims {
-	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}, stored: &definitions{map[string]skerry.Bytes{}}}
+	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{},
+		stored: &definitions{map[string]skerry.Bytes{}}}
 }
 
 func (c *claims) loadClaim(value []byte) error {

@@ -59,7 +59,8 @@ func TestDefinitionsAreBounded(t *testing.T) {
 	if n := c.Usage("harbour", skerry.AppKey{}).Definitions; n > 250*skerry.KiB {
 		t.Errorf("with versions the organisation has %s", n)
 	}
-	if list := c.history.earlier[skerry.AppKey{Namespace: "default", Name: "app-0"}]; len(list) != 1 || list[0].Manifest.Spec.Services[0].Image != "web:2" {
+	list := c.history.earlier[skerry.AppKey{Namespace: "default", Name: "app-0"}]
+	if len(list) != 1 || list[0].Manifest.Spec.Services[0].Image != "web:2" {
 		t.Errorf("%d earlier versions of one that is above the bound, want the last one", len(list))
 	}
 	again := New([16]byte{1}, "t")

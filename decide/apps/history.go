@@ -52,13 +52,14 @@ func pastKey(k skerry.AppKey, g skerry.Generation) string {
 // history has the earlier versions of applications, and what sites were changed to that was not adopted.
 type history struct {
 	earlier map[skerry.AppKey][]*Past // oldest first
-	tenants *tenants
+	stored  *definitions
+	full    func(namespace string) bool // there is no more room for definitions
 }
 
 func (h *history) load(value []byte) error {
 	return read(value, func(p *Past) {
 		k := p.Manifest.Key()
-		h.tenants.catalog.stored.note(k.Namespace, &p.counts, len(value))
+		h.stored.note(k.Namespace, &p.counts, len(value))
 		h.earlier[k] = append(h.earlier[k], p)
 		slices.SortFunc(h.earlier[k], func(a, b *Past) int { // amendments first
 			if (a.Site != "") != (b.Site != "") {
@@ -71,11 +72,11 @@ func (h *history) load(value []byte) error {
 
 // put writes a version.
 func (h *history) put(k skerry.AppKey, p *Past, fx *wire.Effects) {
-	h.tenants.catalog.stored.put(fx, p.key(k), k.Namespace, &p.counts, mustJSON(p))
+	h.stored.put(fx, p.key(k), k.Namespace, &p.counts, mustJSON(p))
 }
 
 func (h *history) remove(k skerry.AppKey, p *Past, fx *wire.Effects) {
-	h.tenants.catalog.stored.remove(fx, p.key(k), k.Namespace, &p.counts)
+	h.stored.remove(fx, p.key(k), k.Namespace, &p.counts)
 }
 
 // keep remembers an application before a change, if the change is one of what its services run. Where its organisation has no room for
@@ -88,7 +89,7 @@ func (h *history) keep(old, next *App, fx *wire.Effects) {
 	p := &Past{Manifest: old.Manifest, Gen: old.Gen, At: old.UpdatedAt, Author: old.Author, Digests: old.Digests}
 	h.earlier[k] = append(h.earlier[k], p)
 	h.put(k, p, fx)
-	for n := len(h.earlier[k]); n > maxPast || n > 1 && h.tenants.full(k.Namespace); n = len(h.earlier[k]) {
+	for n := len(h.earlier[k]); n > maxPast || n > 1 && h.full(k.Namespace); n = len(h.earlier[k]) {
 		n := slices.IndexFunc(h.earlier[k], func(p *Past) bool { return !h.fallback(next, p) })
 		n = max(n, 0)
 		h.remove(k, h.earlier[k][n], fx)

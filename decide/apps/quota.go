@@ -34,6 +34,21 @@ func (q Quota) MayPush() skerry.Bytes {
 	return DefaultPushed
 }
 
+// DefaultDefinitions is how much the definitions of an organisation may take where its quota says nothing.
+const DefaultDefinitions = skerry.GiB
+
+// MayDefine is how many bytes of the store the applications of an organisation may take, with their earlier versions, and its secrets and
+// claims of volumes. Instances are bounded by their number.
+func (q Quota) MayDefine() skerry.Bytes {
+	if q.Definitions > 0 {
+		return q.Definitions
+	}
+	return DefaultDefinitions
+}
+
+// maxNamespaces is how many namespaces an organisation may have.
+const maxNamespaces = 1000
+
 // Org is an organisation: it owns namespaces and has a quota.
 type Org struct {
 	Name  string `json:"name"`
@@ -192,6 +207,40 @@ func (ts *tenants) checkQuota(org string, m *spec.Application) error {
 		return over("service addresses", itoa(q.ServiceAddresses), itoa(used.ServiceAddresses), itoa(asked.ServiceAddresses))
 	}
 	return nil
+}
+
+// defined is how much the definitions of an organisation take.
+func (ts *tenants) defined(org string) (sum skerry.Bytes) {
+	for name, n := range ts.catalog.stored.by {
+		if ts.OrgOf(name) == org {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// full reports whether the owner of a namespace has no more room for definitions.
+func (ts *tenants) full(namespace string) bool {
+	o := ts.orgs[ts.OrgOf(namespace)]
+	return o != nil && ts.defined(o.Name) > o.Quota.MayDefine()
+}
+
+// mayDefine refuses n more bytes of definitions of an organisation; fresh: in a record of their own.
+func (ts *tenants) mayDefine(org string, n int, fresh bool) error {
+	o := ts.orgs[org]
+	if o == nil {
+		return nil // whoever asks refuses that
+	}
+	used, more, most := ts.defined(org), skerry.Bytes(n), o.Quota.MayDefine()
+	if fresh {
+		more = max(more, leastStored)
+	}
+	if used+more <= most {
+		return nil
+	}
+	return skerry.Errorf(skerry.CodeQuota, "applications of organisation %s, with their earlier versions, and its secrets may take %s of the "+
+		"store; they take %s, and this takes %s more", org, most, used, more).
+		WithHint("delete applications or secrets, or have an admin raise the quota with `skerry org quota %s --definitions`", org)
 }
 
 // putOrg creates or changes an organisation.

@@ -21,41 +21,41 @@ type shares struct {
 type holder string
 
 // few are what each may have until there are no more.
-func (s *shares) few() int { return max(1, s.most/40) }
+func (all *shares) few() int { return max(1, all.most/40) }
 
 // take takes one for several holders at once; what it gives gives that back, once.
-func (s *shares) take(of ...holder) (give func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (all *shares) take(of ...holder) (give func(), ok bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	of = slices.DeleteFunc(of, func(h holder) bool { return h == "" })
-	if s.taken >= s.most || s.taken >= s.most/2 && slices.ContainsFunc(of, func(h holder) bool { return s.by[h] >= s.few() }) {
-		s.refused++
+	if all.taken >= all.most || all.taken >= all.most/2 && slices.ContainsFunc(of, func(h holder) bool { return all.by[h] >= all.few() }) {
+		all.refused++
 		return nil, false
 	}
-	if s.by == nil {
-		s.by = map[holder]int{}
+	if all.by == nil {
+		all.by = map[holder]int{}
 	}
 	count := func(by int) {
-		s.taken += by
+		all.taken += by
 		for _, h := range of {
-			if s.by[h] += by; s.by[h] == 0 {
-				delete(s.by, h)
+			if all.by[h] += by; all.by[h] == 0 {
+				delete(all.by, h)
 			}
 		}
 	}
 	count(1)
 	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		all.mu.Lock()
+		defer all.mu.Unlock()
 		count(-1)
 	}), true
 }
 
 // counts gives how many are taken, and how many were refused.
-func (s *shares) counts() (taken int, refused int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.taken, s.refused
+func (all *shares) counts() (taken int, refused int64) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.taken, all.refused
 }
 
 // lead takes the share of a request, or of a TCP connection, that is to be led to a service.
@@ -63,7 +63,8 @@ func (in *Ingress) lead(rt *route, client string, trusted []netip.Prefix) (give 
 	return in.led.take(clientOf(client, trusted), holder("owner "+rt.Owner))
 }
 
-// clientOf is who connects: an address of IPv4, or a network of IPv6 from which one machine may choose any. A trusted proxy connects for many.
+// clientOf is who connects: an address of IPv4, or a network of IPv6 from which one machine may choose any. A trusted proxy connects for
+// many.
 func clientOf(addr string, trusted []netip.Prefix) holder {
 	p, err := netip.ParseAddrPort(addr)
 	if err != nil {

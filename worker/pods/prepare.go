@@ -57,6 +57,7 @@ func (w *Worker) forget(id skerry.InstanceID) {
 	defer w.mu.Unlock()
 	delete(w.active, id)
 	delete(w.ports, id)
+	delete(w.orgs, id)
 	delete(w.apps, id)
 }
 
@@ -159,6 +160,9 @@ func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wir
 			}
 		}
 	}
+	if err := w.shareLocked(assigned, keep); err != nil {
+		return nil, err
+	}
 	out := []wire.PortBinding{}
 	for _, p := range assigned.Spec.Ports {
 		b := wire.PortBinding{Name: p.PortName(), Port: p.Port, HostPort: p.HostPort, Protocol: p.Proto()}
@@ -180,6 +184,36 @@ func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wir
 		used[hostPort(b.Protocol, b.HostPort)] = b.HostPort > 0
 		out = append(out, b)
 	}
-	w.ports[assigned.ID] = out
+	w.ports[assigned.ID], w.orgs[assigned.ID] = out, assigned.Org
 	return out, nil
+}
+
+// shareLocked refuses an instance with which its organisation would have more than half of the ports that are chosen here, as on other
+// workers, unless its level is privileged. One that had them before has them again.
+func (w *Worker) shareLocked(assigned *spec.Assignment, keep []wire.PortBinding) error {
+	first, last := w.fleet.opt.FirstPort, w.fleet.opt.LastPort
+	asked, has, most := 0, 0, (last-first+1)/2
+	for _, p := range assigned.Spec.Ports {
+		if p.HostPort < 0 && !slices.ContainsFunc(keep, func(k wire.PortBinding) bool { return k.Port == p.Port }) {
+			asked++
+		}
+	}
+	if asked == 0 || assigned.Level == "" || assigned.Level == spec.LevelPrivileged {
+		return nil
+	}
+	for id, list := range w.ports {
+		if id == assigned.ID || w.orgs[id] != assigned.Org {
+			continue
+		}
+		for _, b := range list {
+			if b.HostPort >= first && b.HostPort <= last {
+				has++
+			}
+		}
+	}
+	if has+asked > most {
+		return fmt.Errorf("organisation %s has %d of the %d host ports that node %s gives one organisation, and the instance asks for %d",
+			assigned.Org, has, most, w.node, asked)
+	}
+	return nil
 }

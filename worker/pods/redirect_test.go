@@ -24,7 +24,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	if status(err) != http.StatusTemporaryRedirect || !passing(err) {
 		t.Errorf("read a log: %v, want a redirect that may be gone later", err)
 	}
-	if _, err := client.createPod(t.Context(), &Pod{Metadata: Meta{Namespace: "skerry", Name: "p"}}); status(err) != http.StatusTemporaryRedirect {
+	pod := &Pod{Metadata: Meta{Namespace: "skerry", Name: "p"}}
+	if _, err := client.createPod(t.Context(), pod); status(err) != http.StatusTemporaryRedirect {
 		t.Errorf("make a pod: %v", err)
 	}
 	select {
