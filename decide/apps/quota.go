@@ -20,7 +20,7 @@ type Quota struct {
 	// ServiceAddresses are those of the organisation's own services; what others export to it costs it nothing.
 	ServiceAddresses int          `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
 	Pushed           skerry.Bytes `json:"pushed,omitempty" doc:"Bytes of images pushed to the built-in registry, each blob counted once. 0 means 16Gi."`
-	Definitions      skerry.Bytes `json:"definitions,omitempty" doc:"Bytes that applications with their earlier versions, secrets and claims of volumes may take in the server's store, each 4Ki or more. 0 means 1Gi."`
+	Definitions      skerry.Bytes `json:"definitions,omitempty" doc:"Bytes of applications, versions and secrets in the store. 0 means 1Gi."`
 }
 
 // DefaultPushed is how much an organisation may push where its quota says nothing.
@@ -102,7 +102,8 @@ type Usage struct {
 }
 
 func (u Usage) add(v Usage) Usage {
-	return Usage{Need: u.Need.Add(v.Need), Instances: u.Instances + v.Instances, ServiceAddresses: u.ServiceAddresses + v.ServiceAddresses}
+	return Usage{Need: u.Need.Add(v.Need), Instances: u.Instances + v.Instances, ServiceAddresses: u.ServiceAddresses + v.ServiceAddresses,
+		Definitions: u.Definitions + v.Definitions}
 }
 
 // addressesOf is the number of service addresses that a service counts for.
@@ -150,16 +151,15 @@ func (ts *tenants) targets(s *spec.ServiceSpec) (n int) {
 
 // Usage sums what an organisation asks for, and the local volumes that it has besides, leaving one application out.
 func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
-	var u Usage
+	sum := Usage{Definitions: ts.defined(org)}
 	for k, a := range ts.catalog.apps {
 		if a.Org != org || a.Deleting || k == without {
 			continue
 		}
-		u = u.add(ts.ask(&a.Manifest))
+		sum = sum.add(ts.ask(&a.Manifest))
 	}
-	u.Definitions = ts.defined(org)
 	if o := ts.orgs[org]; o != nil {
-		u.Need.Storage += o.besides
+		sum.Need.Storage += o.besides
 	}
 	for k := range ts.claims.claimed {
 		if k == without || ts.OrgOf(k.Namespace) != org {
@@ -169,9 +169,9 @@ func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
 		if a := ts.catalog.apps[k]; a != nil && !a.Deleting {
 			m = &a.Manifest
 		}
-		u.Need.Storage += ts.claims.resting(k, m)
+		sum.Need.Storage += ts.claims.resting(k, m)
 	}
-	return u
+	return sum
 }
 
 func (ts *tenants) checkQuota(org string, m *spec.Application) error {
@@ -291,19 +291,23 @@ func (ts *tenants) putNamespace(n Namespace) (wire.Effects, error) {
 		}
 		return fx, nil
 	}
-	has := 0
-	for _, other := range ts.spaces {
-		if other.Org == n.Org {
-			has++
-		}
-	}
-	if has >= maxNamespaces {
+	if has := ts.spacesOf(n.Org); has >= maxNamespaces {
 		return fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d namespaces, as many as it may have", n.Org, has).
 			WithHint("delete some: `skerry get namespaces` lists them")
 	}
 	ts.spaces[n.Name] = &n
 	fx.Put(prefixSpace+n.Name, mustJSON(n))
 	return fx, nil
+}
+
+// spacesOf counts the namespaces of an organisation.
+func (ts *tenants) spacesOf(org string) (has int) {
+	for _, space := range ts.spaces {
+		if space.Org == org {
+			has++
+		}
+	}
+	return has
 }
 
 // deleteNamespace removes an empty namespace; secret is one that it holds, or "".

@@ -1,6 +1,8 @@
 package apps
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -323,6 +325,32 @@ func (ss *secrets) usersOf(x *secret) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// auditStored says where what is counted is not what the records count for.
+func (ss *secrets) auditStored() (wrong []string) {
+	sums := map[string]skerry.Bytes{}
+	for k, a := range ss.life.apps {
+		sums[k.Namespace] += a.counts
+	}
+	for k, list := range ss.history.earlier {
+		for _, p := range list {
+			sums[k.Namespace] += p.counts
+		}
+	}
+	for k, x := range ss.byName {
+		sums[k.namespace] += x.counts
+	}
+	for k, list := range ss.life.claimed {
+		for _, claimed := range list {
+			sums[k.Namespace] += claimed.counts
+		}
+	}
+	maps.DeleteFunc(sums, func(_ string, n skerry.Bytes) bool { return n == 0 })
+	if !maps.Equal(sums, ss.life.stored.by) {
+		wrong = append(wrong, fmt.Sprintf("records are counted as %v and count for %v", ss.life.stored.by, sums))
+	}
+	return wrong
 }
 
 func (ss *secrets) view(x *secret) view.SecretView {

@@ -317,15 +317,15 @@ func (d *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, r, http.StatusNotFound)
 		return
 	}
-	c := rt.counters
-	end := c.begin()
-	cw := &counting{ResponseWriter: w, c: c, status: http.StatusOK}
+	counts := rt.counters
+	end := counts.begin()
+	cw := &counting{ResponseWriter: w, c: counts, status: http.StatusOK}
 	defer func() {
 		end()
-		c.status[min(cw.status/100, 5)].Add(1)
+		counts.status[min(cw.status/100, 5)].Add(1)
 	}()
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &countingBody{r.Body, c}
+		r.Body = &countingBody{r.Body, counts}
 	}
 	give, ok := d.in.lead(rt, r.RemoteAddr, t.trusted)
 	if !ok {

@@ -192,21 +192,13 @@ func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wir
 // workers, unless its level is privileged. One that had them before has them again.
 func (w *Worker) shareLocked(assigned *spec.Assignment, keep []wire.PortBinding) error {
 	first, last := w.fleet.opt.FirstPort, w.fleet.opt.LastPort
-	asked, has, most := 0, 0, (last-first+1)/2
-	for _, p := range assigned.Spec.Ports {
-		if p.HostPort < 0 && !slices.ContainsFunc(keep, func(k wire.PortBinding) bool { return k.Port == p.Port }) {
-			asked++
-		}
-	}
+	asked, has, most := newPorts(assigned, keep), 0, (last-first+1)/2
 	if asked == 0 || assigned.Level == "" || assigned.Level == spec.LevelPrivileged {
 		return nil
 	}
 	for id, list := range w.ports {
-		if id == assigned.ID || w.orgs[id] != assigned.Org {
-			continue
-		}
-		for _, b := range list {
-			if b.HostPort >= first && b.HostPort <= last {
+		for _, bound := range list {
+			if id != assigned.ID && w.orgs[id] == assigned.Org && bound.HostPort >= first && bound.HostPort <= last {
 				has++
 			}
 		}
@@ -216,4 +208,14 @@ func (w *Worker) shareLocked(assigned *spec.Assignment, keep []wire.PortBinding)
 			assigned.Org, has, most, w.node, asked)
 	}
 	return nil
+}
+
+// newPorts counts the host ports that are to be chosen for an instance, and that it has not had.
+func newPorts(assigned *spec.Assignment, keep []wire.PortBinding) (asked int) {
+	for _, port := range assigned.Spec.Ports {
+		if port.HostPort < 0 && !slices.ContainsFunc(keep, func(had wire.PortBinding) bool { return had.Port == port.Port }) {
+			asked++
+		}
+	}
+	return asked
 }

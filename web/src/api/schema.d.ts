@@ -4336,7 +4336,7 @@ export interface components {
         Quota: {
             /** @description Cores that all instances together may request. */
             cpu?: number | string;
-            /** @description Bytes that applications with their earlier versions, secrets and claims of volumes may take in the server's store, each 4Ki or more. 0 means 1Gi. */
+            /** @description Bytes of applications, versions and secrets in the store. 0 means 1Gi. */
             definitions?: string | number;
             /**
              * Format: int64
