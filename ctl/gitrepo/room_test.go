@@ -27,7 +27,7 @@ func TestCopyIsBounded(t *testing.T) {
 		}
 	}
 	r.mustFetch(t)
-	for range 12 {
+	for range 6 {
 		fill(300 << 10)
 		o.commit("other content", "--amend")
 		r.mustFetch(t)
