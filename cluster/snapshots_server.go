@@ -162,7 +162,7 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 		defer res.Body.Close()
 		return nil, 0, tier.ReadProblem(res)
 	}
-	return res.Body, int64(snap.Size), nil
+	return &steady{ReadCloser: res.Body, worker: string(snap.Worker)}, int64(snap.Size), nil
 }
 
 // RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.
@@ -212,7 +212,7 @@ func (s *Server) restore(ctx context.Context, plan core.RestorePlan) (skerry.Byt
 			return 0, err
 		}
 		defer from.Close()
-		body = &steady{ReadCloser: from, worker: string(plan.Snapshot.Worker)}
+		body = from
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, snapshotURL(id, "/restore", q), body)
 	if err != nil {

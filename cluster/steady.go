@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// sendWait is how long a worker may send nothing of a snapshot that another one restores, and sendLeast how many bytes a second it has to
-	// send beside that: the volume has no instance meanwhile.
+	// sendWait is how long a worker may send nothing of a snapshot, and sendLeast how many bytes a second it has to send beside that. A volume
+	// that another worker restores has no instance meanwhile, and others wait to be sent away.
 	sendWait  = 2 * time.Minute
 	sendLeast = 4 << 10
 )
@@ -37,7 +37,7 @@ func (s *steady) Read(p []byte) (int, error) {
 	s.read, s.waited = s.read+int64(n), s.waited+time.Since(began)
 	if late.Load() {
 		return n, skerry.Errorf(skerry.CodeUnavailable, "worker %s sends its snapshot too slowly, or not at all: %s in %s", s.worker,
-			skerry.Bytes(s.read), s.waited.Round(time.Second)).WithHint("nothing was changed; try again, or use another snapshot")
+			skerry.Bytes(s.read), s.waited.Round(time.Second)).WithHint("try again, or use another snapshot")
 	}
 	return n, err
 }
