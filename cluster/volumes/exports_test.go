@@ -197,8 +197,8 @@ func TestOneWorkerSendsOneAtATime(t *testing.T) {
 	}
 	s.claims.Due(at)
 	for number, worker := range []skerry.WorkerName{"w1", "w1", "w1", "w2"} {
-		snap := spec.Snapshot{ID: spec.SnapshotID(fmt.Sprint("of-", number)), At: at.Add(time.Duration(number) * time.Second), State: spec.SnapshotReady,
-			Scheduled: true, Org: "acme", Worker: worker}
+		snap := spec.Snapshot{ID: spec.SnapshotID(fmt.Sprint("of-", number)), At: at.Add(time.Duration(number) * time.Second),
+			State: spec.SnapshotReady, Scheduled: true, Org: "acme", Worker: worker}
 		snap.SetClaim(replica(number))
 		s.claims.PutSnapshot(snap)
 	}
