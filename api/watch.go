@@ -196,7 +196,8 @@ func (x *watcher) list() error {
 	oldApps, oldInst := x.toldApps, x.toldInst
 	x.toldApps, x.toldInst = map[skerry.AppKey]bool{}, map[skerry.InstanceID]bool{}
 	if x.o.wants(WatchApp) {
-		list, _, err := x.h.opt.Backend.AppPage(x.ctx, apps.AppPage{Namespace: x.o.namespace})
+		may := func(org string) bool { return x.who.May(auth.ScopeAppsRead, org, x.h.cluster()) }
+		list, _, err := x.h.opt.Backend.AppPage(x.ctx, apps.AppPage{Namespace: x.o.namespace, May: may})
 		if err != nil {
 			return err
 		}
@@ -207,14 +208,8 @@ func (x *watcher) list() error {
 		}
 	}
 	if x.o.wants(WatchInstance) {
-		list, err := x.h.opt.Backend.Instances(x.ctx)
-		if err != nil {
+		if err := x.instances(); err != nil {
 			return err
-		}
-		for i := range list {
-			if err := x.instance(&list[i]); err != nil {
-				return err
-			}
 		}
 	}
 	for k := range oldApps {
@@ -237,6 +232,28 @@ func (x *watcher) list() error {
 		return err
 	}
 	return x.flush()
+}
+
+// watchPage is how many instances are listed at a time: a reader that is slow has the others wait, and not in memory.
+const watchPage = 5000
+
+func (x *watcher) instances() error {
+	page := apps.InstancePage{Limit: watchPage, Namespace: x.o.namespace, App: x.o.app}
+	for {
+		list, more, err := x.h.opt.Backend.InstancePage(x.ctx, page)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := x.instance(&list[i]); err != nil {
+				return err
+			}
+		}
+		if !more || len(list) == 0 {
+			return nil
+		}
+		page.After = list[len(list)-1].ID
+	}
 }
 
 // flush sends what was told so far.
@@ -309,7 +326,15 @@ func (x *watcher) notices(batch []journal.Notice) error {
 	return nil
 }
 
+// concerns reports whether a change may be one that the reader is told. Each watch is told of the changes of all.
+func (x *watcher) concerns(c *wire.Change) bool {
+	return (c.App.Name == "" || x.o.matches(c.App)) && (c.Org == "" || x.who.MayOf(auth.ScopeAppsRead, c.Org))
+}
+
 func (x *watcher) change(c *wire.Change, seenApp map[skerry.AppKey]bool, seenInst map[skerry.InstanceID]bool) error {
+	if !x.concerns(c) {
+		return nil
+	}
 	if c.Instance != "" && x.o.wants(WatchInstance) && !seenInst[c.Instance] {
 		seenInst[c.Instance] = true
 		inst, err := x.h.opt.Backend.Instance(x.ctx, c.Instance)
@@ -324,7 +349,7 @@ func (x *watcher) change(c *wire.Change, seenApp map[skerry.AppKey]bool, seenIns
 		}
 	}
 	// An application's numbers change with its instances.
-	if c.App.Name == "" || !x.o.wants(WatchApp) || !x.o.matches(c.App) || seenApp[c.App] {
+	if c.App.Name == "" || !x.o.wants(WatchApp) || seenApp[c.App] {
 		return nil
 	}
 	seenApp[c.App] = true

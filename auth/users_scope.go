@@ -142,6 +142,11 @@ func (p *Principal) May(s Scope, org, cluster string) bool {
 	})
 }
 
+// MayOf tells whether the principal has a scope for something of an organisation, at whatever cluster.
+func (p *Principal) MayOf(s Scope, org string) bool {
+	return p.Somewhere(s) && slices.ContainsFunc(p.Grants, func(g Grant) bool { return g.Role.Has(s) && (g.Org == Any || g.Org == org) })
+}
+
 // Somewhere tells whether the principal has a scope for anything at all.
 func (p *Principal) Somewhere(s Scope) bool {
 	if s == ScopePublic || p != nil && s == ScopeSelf {

@@ -166,7 +166,7 @@ func (s *Server) OpenSnapshot(ctx context.Context, id spec.SnapshotID) (io.ReadC
 		defer res.Body.Close()
 		return nil, 0, tier.ReadProblem(res)
 	}
-	return res.Body, int64(snap.Size), nil
+	return &steady{ReadCloser: res.Body, worker: string(snap.Worker)}, int64(snap.Size), nil
 }
 
 // RestoreSnapshot makes volumes what a snapshot has: those it was taken of or, if clone says so, new ones.

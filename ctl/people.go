@@ -172,8 +172,8 @@ func (a *app) userCommand() *cobra.Command {
 
 // quotaFlags are those of a quota.
 type quotaFlags struct {
-	cpu, memory, storage, pushed string
-	instances, addresses         int
+	cpu, memory, storage, pushed, definitions string
+	instances, addresses                      int
 }
 
 func (f *quotaFlags) add(cmd *cobra.Command) {
@@ -181,6 +181,8 @@ func (f *quotaFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.memory, "memory", "", "total memory of all instances, such as 4Gi; 0 means unlimited")
 	cmd.Flags().StringVar(&f.storage, "storage", "", "total storage of all instances; 0 means unlimited")
 	cmd.Flags().StringVar(&f.pushed, "pushed", "", "size of images in the built-in registry, such as 100Gi; 0 means 16Gi")
+	cmd.Flags().StringVar(&f.definitions, "definitions", "",
+		"size of applications, with their earlier versions, and secrets in the server's store, such as 64Mi; 0 means 1Gi")
 	cmd.Flags().IntVar(&f.instances, "instances", 0, "number of instances; 0 means unlimited")
 	cmd.Flags().IntVar(&f.addresses, "service-addresses", 0,
 		"number of service addresses, three for each service and one for each of its numbered instances; 0 means unlimited")
@@ -208,6 +210,11 @@ func (f *quotaFlags) apply(cmd *cobra.Command, q *apps.Quota) error {
 	if f.pushed != "" {
 		if q.Pushed, err = skerry.ParseBytes(f.pushed); err != nil {
 			return bad("pushed", err)
+		}
+	}
+	if f.definitions != "" {
+		if q.Definitions, err = skerry.ParseBytes(f.definitions); err != nil {
+			return bad("definitions", err)
 		}
 	}
 	if cmd.Flags().Changed("instances") {

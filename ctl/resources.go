@@ -91,7 +91,8 @@ func resources() []*resource {
 			wide: []string{"DIGEST", "KEPT-FOR", "COPIES"}, list: listImages},
 		{names: []string{"namespace", "namespaces", "ns"}, head: []string{"NAME", "ORG"}, list: listNamespaces},
 		{names: []string{"org", "orgs", "organisation", "organisations"},
-			head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS"}, list: listOrgs},
+			head: []string{"NAME", "CPU", "MEMORY", "STORAGE", "INSTANCES", "ADDRESSES"}, wide: []string{"PUSHED", "UPLOADS", "DEFINITIONS"},
+			list: listOrgs},
 		{names: []string{"certificate", "certificates", "cert"}, head: []string{"NAME", "ORG", "HOSTS", "UNTIL", "AGE"},
 			wide: []string{"ISSUER", "FINGERPRINT", "BY"}, list: listCertificates},
 		{names: []string{"secret", "secrets"}, namespaced: true, head: []string{"NAME", "VERSION", "FILES", "SIZE", "USED-BY", "AGE"},
@@ -445,7 +446,8 @@ func listOrgs(ctx context.Context, client *api.Client, _ listQuery) ([]item, err
 		}{v, u}, cells: []string{v.Name, of(cores(u.Need.CPU), cores(q.CPU), q.CPU > 0), of(size(u.Need.Memory), size(q.Memory), q.Memory > 0),
 			of(size(u.Need.Storage), size(q.Storage), q.Storage > 0), of(strconv.Itoa(u.Instances), strconv.Itoa(q.Instances), q.Instances > 0),
 			of(strconv.Itoa(u.ServiceAddresses), strconv.Itoa(q.ServiceAddresses), q.ServiceAddresses > 0)},
-			wide: []string{of(size(u.Pushed), size(q.MayPush()), true), strconv.Itoa(u.Uploads)}})
+			wide: []string{of(size(u.Pushed), size(q.MayPush()), true), strconv.Itoa(u.Uploads),
+				of(size(u.Definitions), size(q.MayDefine()), true)}})
 	}
 	return out, nil
 }

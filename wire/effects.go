@@ -33,6 +33,7 @@ type Effects struct {
 type Change struct {
 	App      skerry.AppKey
 	Instance skerry.InstanceID // empty: the application itself
+	Org      string            // whose it is; empty: it is not said
 	Deleted  bool
 }
 

@@ -306,8 +306,8 @@ func (e *workerIngress) offers(taken map[int]skerry.InstanceID, have map[skerry.
 					o.problems[d] = fmt.Sprintf("port %d of the worker is a host port of instance %s; use another port for one of them", way.Listen, id)
 					continue
 				}
-				r := ingress.Route{Hold: holdFor(s), Name: service.String(), Host: way.Host, Path: way.Path, TLS: way.TLS, Net: n.Net,
-					Fresh: way.Policy == spec.BalanceRoundRobin, ProxyProtocol: way.ProxyProtocol}
+				r := ingress.Route{Hold: holdFor(s), Name: service.String(), Owner: cmp.Or(n.Org, app.Namespace), Host: way.Host, Path: way.Path,
+					TLS: way.TLS, Net: n.Net, Fresh: way.Policy == spec.BalanceRoundRobin, ProxyProtocol: way.ProxyProtocol}
 				if way.TLS.Named() {
 					if !slices.ContainsFunc(n.Certificates, func(c wire.IngressCertificate) bool { return c.Name == string(way.TLS) }) {
 						o.problems[d] = noCertificate(way.TLS)

@@ -92,7 +92,7 @@ func (l *lifecycle) note(now time.Time, p *placement, fx *wire.Effects) {
 
 // tell tells users and the owner of it.
 func (l *lifecycle) tell(now time.Time, p *placement, fx *wire.Effects) {
-	fx.Changed = append(fx.Changed, wire.Change{App: p.A.Service.App, Instance: p.A.ID})
+	fx.Changed = append(fx.Changed, wire.Change{App: p.A.Service.App, Instance: p.A.ID, Org: p.A.Org})
 	if p.Group != "" {
 		if g := l.groups[p.Group]; g != nil {
 			l.tellGroup(now, g, fx)

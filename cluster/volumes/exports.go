@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"skerry.dev/skerry"
 	"skerry.dev/skerry/spec"
 )
 
@@ -40,7 +41,8 @@ type Export struct {
 const mostLeft = 100
 
 // DueExports gives what is to be sent away now, of each volume the oldest snapshot that is missing of those that are to stay there, or the
-// next one if that failed: one whose worker is away holds up no other. Due has been asked before.
+// next one if that failed: one whose worker is away holds up no other. A worker sends one at a time: one that never ends leaves room to
+// others. Due has been asked before.
 func (c *Claims) DueExports(now time.Time) (due []Export) {
 	wall := now.Round(0)
 	for _, volume := range c.sorted() {
@@ -67,7 +69,17 @@ func (c *Claims) DueExports(now time.Time) (due []Export) {
 		due = append(due, e)
 	}
 	slices.SortStableFunc(due, func(a, b Export) int { return a.Snapshot.At.Compare(b.Snapshot.At) }) // who waits longest
-	return due
+	sends := map[skerry.WorkerName]bool{}
+	for id := range c.sending {
+		if snap := c.snaps[id]; snap != nil {
+			sends[snap.Worker] = true
+		}
+	}
+	return slices.DeleteFunc(due, func(e Export) bool {
+		waits := sends[e.Snapshot.Worker]
+		sends[e.Snapshot.Worker] = true
+		return waits
+	})
 }
 
 // aheadOf is from when on a moment is one of a clock that was set since, and not merely of one that goes a little fast.

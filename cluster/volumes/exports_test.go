@@ -186,3 +186,37 @@ func TestExportsToAnotherPlace(t *testing.T) {
 		t.Errorf("%d are in %s", x.Kept, x.To)
 	}
 }
+
+// TestOneWorkerSendsOneAtATime: a worker that never ends what it sends does not keep others from sending theirs.
+func TestOneWorkerSendsOneAtATime(t *testing.T) {
+	s, at := newShed(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for number, worker := range []string{"w1", "w1", "w1", "w2"} {
+		v := replica(number)
+		s.routines[v] = Routine{Schedule: "@hourly", Keep: 7, To: "offsite", Far: 1}
+		s.run(t, v, worker)
+	}
+	s.claims.Due(at)
+	for number, worker := range []skerry.WorkerName{"w1", "w1", "w1", "w2"} {
+		snap := spec.Snapshot{ID: spec.SnapshotID(fmt.Sprint("of-", number)), At: at.Add(time.Duration(number) * time.Second),
+			State: spec.SnapshotReady, Scheduled: true, Org: "acme", Worker: worker}
+		snap.SetClaim(replica(number))
+		s.claims.PutSnapshot(snap)
+	}
+	due := func() (list []spec.SnapshotID) {
+		for _, e := range s.claims.DueExports(at.Add(time.Minute)) {
+			list = append(list, e.Snapshot.ID)
+		}
+		return list
+	}
+	if got := due(); !slices.Equal(got, []spec.SnapshotID{"of-0", "of-3"}) {
+		t.Errorf("at first %v are due, want one of each worker", got)
+	}
+	s.claims.Send("of-0")
+	if got := due(); !slices.Equal(got, []spec.SnapshotID{"of-3"}) {
+		t.Errorf("while one worker sends %v are due, want that of the other one", got)
+	}
+	s.claims.Unsent(s.claims.Snapshot("of-0"), at.Add(time.Minute), "it takes too long")
+	if got := due(); !slices.Equal(got, []spec.SnapshotID{"of-1", "of-3"}) {
+		t.Errorf("after a failure %v are due, want the next one of that worker, too", got)
+	}
+}

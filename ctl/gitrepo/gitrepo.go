@@ -68,8 +68,9 @@ type File struct {
 
 // Repository is the local copy of a branch. It is used by one goroutine at a time.
 type Repository struct {
-	opt Options
-	env []string
+	opt  Options
+	env  []string
+	most int64 // that the copy may take
 }
 
 // head is the reference of the copy to the branch as it was fetched last. What is fetched from elsewhere into the same copy, by another
@@ -119,7 +120,7 @@ func Open(ctx context.Context, opt Options) (*Repository, error) {
 	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	r := &Repository{opt: opt}
+	r := &Repository{opt: opt, most: MaxCopy}
 	if err := r.environment(); err != nil {
 		return nil, err
 	}
@@ -265,8 +266,7 @@ func printable(text string) string {
 
 // Fetch brings the branch up to date, and gives its last commit.
 func (r *Repository) Fetch(ctx context.Context) (Commit, error) {
-	if _, err := r.git(ctx, nil, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force", "--",
-		r.opt.URL, "+refs/heads/"+r.opt.Branch+":"+r.opt.head()); err != nil {
+	if err := r.fetch(ctx, "+refs/heads/"+r.opt.Branch+":"+r.opt.head()); err != nil {
 		if problem := skerry.AsError(err); strings.Contains(problem.Message, "dubious ownership") {
 			return Commit{}, problem.WithHint("run this as the owner of the directory, or reach it by ssh")
 		}
@@ -444,7 +444,7 @@ func hidden(name string) bool { return name[0] == '.' || strings.Contains(name, 
 func (r *Repository) WriteNote(ctx context.Context, commit Commit, name, text string) error {
 	ref := "refs/notes/skerry/" + name
 	// What others wrote since is fetched first. There may be none yet, which is no error of its own: the push says what is wrong.
-	_, fetched := r.git(ctx, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force", "--", r.opt.URL, "+"+ref+":"+ref)
+	fetched := r.fetch(ctx, "+"+ref+":"+ref)
 	if out, err := r.git(ctx, nil, "notes", "--ref", ref, "show", commit.ID); err == nil && fetched == nil && string(out) == text {
 		return nil
 	}

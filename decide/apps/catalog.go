@@ -35,6 +35,7 @@ type App struct {
 	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
 	Turns     map[string][]string `json:"turns,omitempty"`
 	revisions map[string]string   // per service, derived
+	counts    skerry.Bytes        // of what is stored; see definitions
 }
 
 // Key gives the application's key.
@@ -66,22 +67,29 @@ type catalog struct {
 	dirty   map[skerry.AppKey]bool
 	wake    map[skerry.AppKey]time.Time
 	frozen  bool // delegated applications stay as they are
+	stored  *definitions
 }
 
 func newCatalog() *catalog {
 	return &catalog{apps: map[skerry.AppKey]*App{}, shut: map[string]bool{},
-		dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}}
+		dirty: map[skerry.AppKey]bool{}, wake: map[skerry.AppKey]time.Time{}, stored: &definitions{map[string]skerry.Bytes{}}}
 }
 
 // enter takes an application in, new, read or changed.
 func (c *catalog) enter(a *App) {
 	a.revisions = revisionsOf(&a.Manifest)
+	if before := c.apps[a.Key()]; before != nil {
+		a.counts = before.counts
+	}
 	c.apps[a.Key()] = a
 	c.order.Put(a.Key().String(), a)
 }
 
 // forget takes an application out.
 func (c *catalog) forget(k skerry.AppKey, fx *wire.Effects) {
+	if a := c.apps[k]; a != nil {
+		c.stored.note(k.Namespace, &a.counts, 0)
+	}
 	delete(c.apps, k)
 	c.order.Remove(k.String())
 	delete(c.wake, k)
@@ -128,8 +136,18 @@ func (c *catalog) Frozen(k skerry.AppKey) bool {
 }
 
 func (c *catalog) saveApp(a *App, fx *wire.Effects) {
-	fx.Put(prefixApp+a.Key().String(), fitApp(a))
-	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
+	data := fitApp(a)
+	c.count(a, len(data))
+	fx.Put(prefixApp+a.Key().String(), data)
+	fx.Changed = append(fx.Changed, wire.Change{App: a.Key(), Org: a.Org})
+}
+
+// count notes what the record of an application takes.
+func (c *catalog) count(a *App, n int) {
+	if a.Delegated {
+		n = 0
+	}
+	c.stored.note(a.Key().Namespace, &a.counts, n)
 }
 
 // App finds an application.

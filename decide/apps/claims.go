@@ -29,6 +29,8 @@ type claim struct {
 	Sizes   map[string]skerry.Bytes `json:"sizes,omitempty"`
 	Reclaim bool                    `json:"reclaim,omitempty"` // the data goes with its service
 	Idle    time.Time               `json:"idle,omitzero"`     // since when no instance has it
+
+	counts skerry.Bytes // of what is stored; see definitions
 }
 
 const prefixClaim = "claim/"
@@ -37,18 +39,28 @@ const prefixClaim = "claim/"
 type claims struct {
 	claimed map[skerry.AppKey]map[spec.VolumeClaim]*claim
 	changed map[spec.VolumeClaim]bool // since somebody asked
+	stored  *definitions
 }
 
 func newClaims() *claims {
-	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{}}
+	return &claims{claimed: map[skerry.AppKey]map[spec.VolumeClaim]*claim{}, changed: map[spec.VolumeClaim]bool{},
+		stored: &definitions{map[string]skerry.Bytes{}}}
 }
 
-func (c *claims) loadClaim(value []byte) error { return read(value, c.putClaim) }
+func (c *claims) loadClaim(value []byte) error {
+	return read(value, func(k *claim) {
+		c.putClaim(k)
+		c.stored.note(k.Service.App.Namespace, &k.counts, len(value))
+	})
+}
 
 func (c *claims) putClaim(k *claim) {
 	app := k.Service.App
 	if c.claimed[app] == nil {
 		c.claimed[app] = map[spec.VolumeClaim]*claim{}
+	}
+	if before := c.claimed[app][k.VolumeClaim]; before != nil {
+		k.counts = before.counts
 	}
 	c.claimed[app][k.VolumeClaim] = k
 	c.changed[k.VolumeClaim] = true
@@ -56,7 +68,7 @@ func (c *claims) putClaim(k *claim) {
 
 func (c *claims) saveClaim(k *claim, fx *wire.Effects) {
 	c.putClaim(k)
-	fx.Put(prefixClaim+k.Key(), mustJSON(k))
+	c.stored.put(fx, prefixClaim+k.Key(), k.Service.App.Namespace, &k.counts, mustJSON(k))
 }
 
 func (c *claims) dropClaim(k *claim, fx *wire.Effects) {
@@ -68,7 +80,7 @@ func (c *claims) dropClaim(k *claim, fx *wire.Effects) {
 		delete(c.claimed, app)
 	}
 	c.changed[k.VolumeClaim] = true
-	fx.Delete(prefixClaim + k.Key())
+	c.stored.remove(fx, prefixClaim+k.Key(), app.Namespace, &k.counts)
 }
 
 func (i *Instance) claims() spec.VolumeClaim {
@@ -103,6 +115,9 @@ func (c *claims) noteClaim(i *Instance, fx *wire.Effects) {
 				}
 			}
 		}
+	}
+	if k != nil {
+		next.counts = k.counts
 	}
 	if next.setSizes(sizes); same && reflect.DeepEqual(&next, k) {
 		return

@@ -46,8 +46,11 @@ type Controller struct {
 // letter that keeps ids minted by different tiers apart.
 func New(seed [16]byte, tier string) *Controller {
 	applications, instances := newCatalog(), newLedger(seed, tier)
-	c := &Controller{lifecycle: &lifecycle{catalog: applications, ledger: instances}, history: &history{map[skerry.AppKey][]*Past{}}}
+	c := &Controller{lifecycle: &lifecycle{catalog: applications, ledger: instances}}
+	c.history = &history{map[skerry.AppKey][]*Past{}, applications.stored, nil}
+	instances.claims.stored = applications.stored
 	c.tenants = newTenants(applications, instances)
+	c.history.full = c.tenants.full
 	c.certificates = &certificates{applications, c.tenants, map[certKey]*certificate{}}
 	c.networks = newNetworks(applications, instances, c.certificates)
 	c.secrets = &secrets{c.lifecycle, c.tenants, c.history, c.networks, map[secretKey]*secret{}}
@@ -79,6 +82,7 @@ func (c *Controller) Load(key string, value []byte) (bool, error) {
 		err = read(value, func(a *App) {
 			a.Manifest.Spec.Services = slices.Clone(a.Manifest.Spec.Services) // without the room that was left for more: 1.5 KB for each
 			c.addApp(a)
+			c.count(a, len(value))
 			c.Look(a.Key())
 		})
 	case prefixInst:
@@ -137,7 +141,7 @@ func takeInstance(l *lifecycle, value []byte) func() error {
 
 // Audit says what of the parts' state does not balance. It costs as much as there is; tests call it after every step.
 func (c *Controller) Audit() []string {
-	return append(c.lifecycle.ledger.audit(), c.networks.audit()...)
+	return slices.Concat(c.lifecycle.ledger.audit(), c.networks.audit(), c.auditStored())
 }
 
 // Records are the kinds of records of a controller, by how their keys begin, each with a new value of the type that it is read into.

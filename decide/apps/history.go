@@ -27,6 +27,8 @@ type Past struct {
 	// Site made it while it was alone, and it was not adopted; empty: it is an earlier version.
 	Site string `json:"site,omitempty"`
 	Why  string `json:"why,omitempty"` // it was not adopted
+
+	counts skerry.Bytes // of what is stored; see definitions
 }
 
 func (p *Past) key(k skerry.AppKey) string {
@@ -50,11 +52,14 @@ func pastKey(k skerry.AppKey, g skerry.Generation) string {
 // history has the earlier versions of applications, and what sites were changed to that was not adopted.
 type history struct {
 	earlier map[skerry.AppKey][]*Past // oldest first
+	stored  *definitions
+	full    func(namespace string) bool // there is no more room for definitions
 }
 
 func (h *history) load(value []byte) error {
 	return read(value, func(p *Past) {
 		k := p.Manifest.Key()
+		h.stored.note(k.Namespace, &p.counts, len(value))
 		h.earlier[k] = append(h.earlier[k], p)
 		slices.SortFunc(h.earlier[k], func(a, b *Past) int { // amendments first
 			if (a.Site != "") != (b.Site != "") {
@@ -65,7 +70,17 @@ func (h *history) load(value []byte) error {
 	})
 }
 
-// keep remembers an application before a change, if the change is one of what its services run.
+// put writes a version.
+func (h *history) put(k skerry.AppKey, p *Past, fx *wire.Effects) {
+	h.stored.put(fx, p.key(k), k.Namespace, &p.counts, mustJSON(p))
+}
+
+func (h *history) remove(k skerry.AppKey, p *Past, fx *wire.Effects) {
+	h.stored.remove(fx, p.key(k), k.Namespace, &p.counts)
+}
+
+// keep remembers an application before a change, if the change is one of what its services run. Where its organisation has no room for
+// more definitions, no more than one earlier version stays.
 func (h *history) keep(old, next *App, fx *wire.Effects) {
 	if !old.Deployed || maps.Equal(old.revisions, revisionsOf(&next.Manifest)) {
 		return
@@ -73,11 +88,11 @@ func (h *history) keep(old, next *App, fx *wire.Effects) {
 	k := old.Key()
 	p := &Past{Manifest: old.Manifest, Gen: old.Gen, At: old.UpdatedAt, Author: old.Author, Digests: old.Digests}
 	h.earlier[k] = append(h.earlier[k], p)
-	fx.Put(pastKey(k, p.Gen), mustJSON(p))
-	for len(h.earlier[k]) > maxPast {
+	h.put(k, p, fx)
+	for n := len(h.earlier[k]); n > maxPast || n > 1 && h.full(k.Namespace); n = len(h.earlier[k]) {
 		n := slices.IndexFunc(h.earlier[k], func(p *Past) bool { return !h.fallback(next, p) })
 		n = max(n, 0)
-		fx.Delete(h.earlier[k][n].key(k))
+		h.remove(k, h.earlier[k][n], fx)
 		h.earlier[k] = slices.Delete(slices.Clone(h.earlier[k]), n, n+1)
 	}
 }
@@ -94,7 +109,7 @@ func (h *history) fallback(a *App, p *Past) bool {
 
 func (h *history) drop(k skerry.AppKey, fx *wire.Effects) {
 	for _, p := range h.earlier[k] {
-		fx.Delete(p.key(k))
+		h.remove(k, p, fx)
 	}
 	delete(h.earlier, k)
 }
@@ -201,13 +216,13 @@ func (h *history) keepAmendment(p *Past, fx *wire.Effects) {
 	k := p.Manifest.Key()
 	h.dropAmendment(k, p.Site, fx)
 	h.earlier[k] = append([]*Past{p}, h.earlier[k]...)
-	fx.Put(p.key(k), mustJSON(p))
+	h.put(k, p, fx)
 }
 
 func (h *history) dropAmendment(k skerry.AppKey, site string, fx *wire.Effects) {
 	h.earlier[k] = slices.DeleteFunc(h.earlier[k], func(p *Past) bool {
 		if p.Site == site {
-			fx.Delete(p.key(k))
+			h.remove(k, p, fx)
 		}
 		return p.Site == site
 	})

@@ -205,7 +205,7 @@ func (i *Instance) shareResources() {
 
 // showInstance tells users that an instance has changed.
 func (l *ledger) showInstance(i *Instance, fx *wire.Effects) {
-	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID})
+	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Org: i.Org})
 }
 
 func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
@@ -222,7 +222,7 @@ func (l *ledger) dropInstance(i *Instance, fx *wire.Effects) {
 	delete(l.stopping, i.ID)
 	l.list(i, "")
 	fx.Delete(prefixInst + string(i.ID))
-	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Deleted: true})
+	fx.Changed = append(fx.Changed, wire.Change{App: i.Service.App, Instance: i.ID, Org: i.Org, Deleted: true})
 }
 
 // newID mints an instance id: service, tier and forty bits that do not repeat.

@@ -73,7 +73,16 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 		a.Gen = old.Gen + 1
 		res.Gen = a.Gen
 	}
-	if err := checkSize(a); err != nil {
+	err = checkSize(a)
+	if grows := len(mustJSON(a.Manifest)); err == nil {
+		if old != nil { // the version before takes the place of others where there is no room
+			grows -= len(mustJSON(old.Manifest))
+		}
+		if grows > 0 {
+			err = e.tenants.mayDefine(ns.Org, grows, old == nil)
+		}
+	}
+	if err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
 	if r.DryRun {

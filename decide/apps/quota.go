@@ -10,7 +10,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed.
+// Quota bounds what the applications of an organisation may ask for together. A zero entry means no bound, but for Pushed and
+// Definitions.
 type Quota struct {
 	CPU       skerry.MilliCPU `json:"cpu,omitempty" doc:"Cores that all instances together may request."`
 	Memory    skerry.Bytes    `json:"memory,omitempty" doc:"Memory that all instances together may request."`
@@ -19,6 +20,7 @@ type Quota struct {
 	// ServiceAddresses are those of the organisation's own services; what others export to it costs it nothing.
 	ServiceAddresses int          `json:"serviceAddresses,omitempty" doc:"Number of service addresses: three for each service, and one for each of its numbered instances."`
 	Pushed           skerry.Bytes `json:"pushed,omitempty" doc:"Bytes of images pushed to the built-in registry, each blob counted once. 0 means 16Gi."`
+	Definitions      skerry.Bytes `json:"definitions,omitempty" doc:"Bytes of applications, versions and secrets in the store. 0 means 1Gi."`
 }
 
 // DefaultPushed is how much an organisation may push where its quota says nothing.
@@ -31,6 +33,21 @@ func (q Quota) MayPush() skerry.Bytes {
 	}
 	return DefaultPushed
 }
+
+// DefaultDefinitions is how much the definitions of an organisation may take where its quota says nothing.
+const DefaultDefinitions = skerry.GiB
+
+// MayDefine is how many bytes of the store the applications of an organisation may take, with their earlier versions, and its secrets and
+// claims of volumes. Instances are bounded by their number.
+func (q Quota) MayDefine() skerry.Bytes {
+	if q.Definitions > 0 {
+		return q.Definitions
+	}
+	return DefaultDefinitions
+}
+
+// maxNamespaces is how many namespaces an organisation may have.
+const maxNamespaces = 1000
 
 // Org is an organisation: it owns namespaces and has a quota.
 type Org struct {
@@ -81,10 +98,12 @@ type Usage struct {
 	ServiceAddresses int            `json:"serviceAddresses"`
 	Pushed           skerry.Bytes   `json:"pushed" doc:"Bytes of images in this server's built-in registry."`
 	Uploads          int            `json:"uploads" doc:"Uploads in progress."`
+	Definitions      skerry.Bytes   `json:"definitions" doc:"Bytes that definitions take in this server's store."`
 }
 
 func (u Usage) add(v Usage) Usage {
-	return Usage{Need: u.Need.Add(v.Need), Instances: u.Instances + v.Instances, ServiceAddresses: u.ServiceAddresses + v.ServiceAddresses}
+	return Usage{Need: u.Need.Add(v.Need), Instances: u.Instances + v.Instances, ServiceAddresses: u.ServiceAddresses + v.ServiceAddresses,
+		Definitions: u.Definitions + v.Definitions}
 }
 
 // addressesOf is the number of service addresses that a service counts for.
@@ -132,15 +151,15 @@ func (ts *tenants) targets(s *spec.ServiceSpec) (n int) {
 
 // Usage sums what an organisation asks for, and the local volumes that it has besides, leaving one application out.
 func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
-	var u Usage
+	sum := Usage{Definitions: ts.defined(org)}
 	for k, a := range ts.catalog.apps {
 		if a.Org != org || a.Deleting || k == without {
 			continue
 		}
-		u = u.add(ts.ask(&a.Manifest))
+		sum = sum.add(ts.ask(&a.Manifest))
 	}
 	if o := ts.orgs[org]; o != nil {
-		u.Need.Storage += o.besides
+		sum.Need.Storage += o.besides
 	}
 	for k := range ts.claims.claimed {
 		if k == without || ts.OrgOf(k.Namespace) != org {
@@ -150,9 +169,9 @@ func (ts *tenants) Usage(org string, without skerry.AppKey) Usage {
 		if a := ts.catalog.apps[k]; a != nil && !a.Deleting {
 			m = &a.Manifest
 		}
-		u.Need.Storage += ts.claims.resting(k, m)
+		sum.Need.Storage += ts.claims.resting(k, m)
 	}
-	return u
+	return sum
 }
 
 func (ts *tenants) checkQuota(org string, m *spec.Application) error {
@@ -190,13 +209,47 @@ func (ts *tenants) checkQuota(org string, m *spec.Application) error {
 	return nil
 }
 
+// defined is how much the definitions of an organisation take.
+func (ts *tenants) defined(org string) (sum skerry.Bytes) {
+	for name, n := range ts.catalog.stored.by {
+		if ts.OrgOf(name) == org {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// full reports whether the owner of a namespace has no more room for definitions.
+func (ts *tenants) full(namespace string) bool {
+	o := ts.orgs[ts.OrgOf(namespace)]
+	return o != nil && ts.defined(o.Name) > o.Quota.MayDefine()
+}
+
+// mayDefine refuses n more bytes of definitions of an organisation; fresh: in a record of their own.
+func (ts *tenants) mayDefine(org string, n int, fresh bool) error {
+	o := ts.orgs[org]
+	if o == nil {
+		return nil // whoever asks refuses that
+	}
+	used, more, most := ts.defined(org), skerry.Bytes(n), o.Quota.MayDefine()
+	if fresh {
+		more = max(more, leastStored)
+	}
+	if used+more <= most {
+		return nil
+	}
+	return skerry.Errorf(skerry.CodeQuota, "applications of organisation %s, with their earlier versions, and its secrets may take %s of the "+
+		"store; they take %s, and this takes %s more", org, most, used, more).
+		WithHint("delete applications or secrets, or have an admin raise the quota with `skerry org quota %s --definitions`", org)
+}
+
 // putOrg creates or changes an organisation.
 func (ts *tenants) putOrg(o Org) (wire.Effects, error) {
 	var fx wire.Effects
 	if err := skerry.CheckName(o.Name); err != nil {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "%s", err)
 	}
-	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
+	if q := o.Quota; q.CPU < 0 || min(q.Memory, q.Storage, q.Pushed, q.Definitions) < 0 || min(q.Instances, q.ServiceAddresses) < 0 {
 		return fx, skerry.Errorf(skerry.CodeInvalid, "a quota is zero or more").WithHint("0 means no bound")
 	}
 	if old := ts.orgs[o.Name]; old != nil {
@@ -238,9 +291,23 @@ func (ts *tenants) putNamespace(n Namespace) (wire.Effects, error) {
 		}
 		return fx, nil
 	}
+	if has := ts.spacesOf(n.Org); has >= maxNamespaces {
+		return fx, skerry.Errorf(skerry.CodeQuota, "organisation %s has %d namespaces, as many as it may have", n.Org, has).
+			WithHint("delete some: `skerry get namespaces` lists them")
+	}
 	ts.spaces[n.Name] = &n
 	fx.Put(prefixSpace+n.Name, mustJSON(n))
 	return fx, nil
+}
+
+// spacesOf counts the namespaces of an organisation.
+func (ts *tenants) spacesOf(org string) (has int) {
+	for _, space := range ts.spaces {
+		if space.Org == org {
+			has++
+		}
+	}
+	return has
 }
 
 // deleteNamespace removes an empty namespace; secret is one that it holds, or "".

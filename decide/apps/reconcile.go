@@ -39,7 +39,7 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 			c.networks.drop(k, fx)
 			c.history.drop(k, fx)
 			c.forget(k, fx)
-			fx.Changed = append(fx.Changed, wire.Change{App: k, Deleted: true})
+			fx.Changed = append(fx.Changed, wire.Change{App: k, Org: a.Org, Deleted: true})
 			c.appEvent(fx, now, a, "", "Deleted", "nothing of it is left")
 		}
 		return

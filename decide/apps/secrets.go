@@ -2,6 +2,8 @@ package apps
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +24,8 @@ type secret struct {
 	CreatedAt time.Time       `json:"createdAt"`
 	Versions  []SecretVersion `json:"versions"`
 	Use       int             `json:"use,omitempty"` // the version that somebody went back to; 0: the newest
+
+	counts skerry.Bytes // of what is stored; see definitions
 }
 
 // SecretVersion is one version of a secret.
@@ -71,7 +75,10 @@ type secrets struct {
 }
 
 func (ss *secrets) load(value []byte) error {
-	return read(value, func(x *secret) { ss.byName[secretKey{x.Namespace, x.Name}] = x })
+	return read(value, func(x *secret) {
+		ss.byName[secretKey{x.Namespace, x.Name}] = x
+		ss.life.stored.note(x.Namespace, &x.counts, len(value))
+	})
 }
 
 // current is how a manifest names a version.
@@ -159,7 +166,11 @@ func (ss *secrets) put(now time.Time, m PutSecret) (any, wire.Effects, error) {
 		v.Number = x.newest().Number + 1
 	}
 	next.Versions, next.Use = append(next.Versions, v), 0
-	if err := ss.fit(&next); err != nil {
+	err := ss.fit(&next)
+	if err == nil {
+		err = ss.tenants.mayDefine(ss.tenants.OrgOf(m.Namespace), len(v.Sealed), x.counts == 0)
+	}
+	if err != nil {
 		return nil, fx, err
 	}
 	ss.keep(now, k, &next, m.Actor, false, &fx)
@@ -170,7 +181,7 @@ func (ss *secrets) put(now time.Time, m PutSecret) (any, wire.Effects, error) {
 func (ss *secrets) keep(now time.Time, k secretKey, x *secret, actor string, back bool, fx *wire.Effects) {
 	ss.byName[k] = x
 	ss.follow(now, x, actor, back, fx)
-	fx.Put(k.record(), mustJSON(x))
+	ss.life.stored.put(fx, k.record(), k.namespace, &x.counts, mustJSON(x))
 }
 
 // follow gives the version in use to the services that name none, at once if they go back to it. A job has what it was applied with: it would run once more otherwise.
@@ -302,7 +313,7 @@ func (ss *secrets) delete(m DeleteSecret) (wire.Effects, error) {
 		return fx, skerry.Errorf(skerry.CodeConflict, "secret %s is used by %s", m.Name, strings.Join(by, ", ")).WithHint("take it out of their manifests, or delete them, first")
 	}
 	delete(ss.byName, k)
-	fx.Delete(k.record())
+	ss.life.stored.remove(&fx, k.record(), k.namespace, &x.counts)
 	return fx, nil
 }
 
@@ -327,6 +338,32 @@ func (ss *secrets) usersOf(x *secret) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// auditStored says where what is counted is not what the records count for.
+func (ss *secrets) auditStored() (wrong []string) {
+	sums := map[string]skerry.Bytes{}
+	for k, a := range ss.life.apps {
+		sums[k.Namespace] += a.counts
+	}
+	for k, list := range ss.history.earlier {
+		for _, p := range list {
+			sums[k.Namespace] += p.counts
+		}
+	}
+	for k, x := range ss.byName {
+		sums[k.namespace] += x.counts
+	}
+	for k, list := range ss.life.claimed {
+		for _, claimed := range list {
+			sums[k.Namespace] += claimed.counts
+		}
+	}
+	maps.DeleteFunc(sums, func(_ string, n skerry.Bytes) bool { return n == 0 })
+	if !maps.Equal(sums, ss.life.stored.by) {
+		wrong = append(wrong, fmt.Sprintf("records are counted as %v and count for %v", ss.life.stored.by, sums))
+	}
+	return wrong
 }
 
 func (ss *secrets) view(x *secret) view.SecretView {

@@ -267,6 +267,14 @@ func (in *Ingress) failed(w http.ResponseWriter, r *http.Request, err error) {
 
 // problem answers with a status and what it means, as text or, for who asks for it, as RFC 9457.
 func problem(w http.ResponseWriter, r *http.Request, status int) {
+	answer(w, r, status, answers(status))
+}
+
+// tooMany is the answer to a request that has no share.
+const tooMany = "too many requests are under way of this client, of those who offer the service, or of all"
+
+// answer answers with a status and a text.
+func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -276,12 +284,12 @@ func problem(w http.ResponseWriter, r *http.Request, status int) {
 	if strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/problem+json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": answers(status)})
+		_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": text})
 		return
 	}
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	fmt.Fprintf(w, "%d %s: %s\n", status, http.StatusText(status), answers(status))
+	fmt.Fprintf(w, "%d %s: %s\n", status, http.StatusText(status), text)
 }
 
 // ServeHTTP answers a request that came in at the listener.
@@ -309,16 +317,22 @@ func (d *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, r, http.StatusNotFound)
 		return
 	}
-	c := rt.counters
-	end := c.begin()
-	cw := &counting{ResponseWriter: w, c: c, status: http.StatusOK}
+	counts := rt.counters
+	end := counts.begin()
+	cw := &counting{ResponseWriter: w, c: counts, status: http.StatusOK}
 	defer func() {
 		end()
-		c.status[min(cw.status/100, 5)].Add(1)
+		counts.status[min(cw.status/100, 5)].Add(1)
 	}()
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &countingBody{r.Body, c}
+		r.Body = &countingBody{r.Body, counts}
 	}
+	give, ok := d.in.lead(rt, r.RemoteAddr, t.trusted)
+	if !ok {
+		answer(cw, r, http.StatusServiceUnavailable, tooMany)
+		return
+	}
+	defer give()
 	t, rt = d.hold(r.Context(), t, rt, func(t *table) *route { return t.match(host, path) })
 	if len(rt.Targets) == 0 {
 		problem(cw, r, http.StatusServiceUnavailable)

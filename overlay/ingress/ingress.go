@@ -54,10 +54,12 @@ type Listener struct {
 // Route leads requests, or connections, to a service.
 type Route struct {
 	Name string // of the service, for counters and logs
-	Host string // "", a name, or *.DOMAIN
-	Path string // prefix in whole segments; HTTP alone
-	TLS  spec.IngressTLS
-	Net  wire.NetworkID
+	// Owner is who has the service, such as an organisation; what comes is shared out among owners. Empty: all have one share.
+	Owner string
+	Host  string // "", a name, or *.DOMAIN
+	Path  string // prefix in whole segments; HTTP alone
+	TLS   spec.IngressTLS
+	Net   wire.NetworkID
 	// Targets are service addresses that mean the same; the next is tried when one does not take a connection. None: no
 	// instance is ready.
 	Targets []netip.AddrPort
@@ -92,7 +94,8 @@ type Options struct {
 	IdleTimeout time.Duration
 	// Drain is how long what goes through a listener that is no longer wanted may take to end. Default: 30 s.
 	Drain time.Duration
-	// MaxConns is the number of clients' connections at once; further ones are closed. Default: 10,000.
+	// MaxConns is the number of clients' connections at once, and that of requests and TCP connections that are led to services; further ones
+	// are closed, or answered with 503. Each is shared out; see shares. Default: 10,000.
 	MaxConns int
 	// Waits is called when Waiting is another than before, if it is given. It must not block.
 	Waits func()
@@ -107,9 +110,8 @@ type Ingress struct {
 	opt   Options
 	key   *ecdsa.PrivateKey // of certificates that are signed here
 	proxy *httputil.ReverseProxy
-	conns atomic.Int64
-
-	refused atomic.Int64 // connections above MaxConns
+	conns shares // of clients, by who they are
+	led   shares // requests and TCP connections that are led to services, by client and by owner
 
 	recent recent
 	held   held
@@ -150,7 +152,7 @@ func New(opt Options) (*Ingress, error) {
 		return nil, err
 	}
 	in := &Ingress{opt: opt, key: key, listeners: map[netip.AddrPort]*listener{}, pools: map[poolKey]*pool{},
-		counters: map[routeKey]*counters{}}
+		counters: map[routeKey]*counters{}, conns: shares{most: opt.MaxConns}, led: shares{most: opt.MaxConns}}
 	in.cut, in.cutNow = context.WithCancel(context.Background())
 	in.proxy = in.reverseProxy()
 	return in, nil
@@ -311,7 +313,7 @@ func (c *counters) begin() (end func()) {
 // Stats are the counters of an Ingress.
 type Stats struct {
 	Conns   int64        `json:"connections"` // of clients, now
-	Refused int64        `json:"refused"`     // above MaxConns
+	Refused int64        `json:"refused"`     // connections and requests beyond what one may have
 	Routes  []RouteStats `json:"routes"`
 }
 
@@ -319,7 +321,9 @@ type Stats struct {
 func (in *Ingress) Stats() Stats {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	out := Stats{Conns: in.conns.Load(), Refused: in.refused.Load()}
+	conns, closed := in.conns.counts()
+	_, turned := in.led.counts()
+	out := Stats{Conns: int64(conns), Refused: closed + turned}
 	for k, c := range in.counters {
 		out.Routes = append(out.Routes, RouteStats{k.addr, k.name, k.host, k.path, c.active.Load(), c.total.Load(),
 			c.status[5].Load() + c.status[0].Load(), c.in.Load(), c.out.Load(), c.ended.Load(), c.took.Load()})

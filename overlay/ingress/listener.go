@@ -27,16 +27,22 @@ type listener struct {
 	serving sync.WaitGroup // the accepting goroutine, and those of TCP connections
 
 	mu       sync.Mutex
-	ended    *sync.Cond        // a request has, or a request has come by all connections
-	requests int               // now
-	conns    map[net.Conn]bool // of clients; whether a request has come by it
-	fresh    int               // connections by which none has
-	gone     bool              // what comes now is closed at once
+	ended    *sync.Cond            // a request has, or a request has come by all connections
+	requests int                   // now
+	conns    map[net.Conn]*entered // of clients
+	fresh    int                   // connections by which no request has come
+	gone     bool                  // what comes now is closed at once
+}
+
+// entered is a client's connection.
+type entered struct {
+	asked bool   // a request has come by it
+	give  func() // gives its share back
 }
 
 // open begins to serve a listener.
 func (in *Ingress) open(ln net.Listener, t *table) *listener {
-	d := &listener{in: in, kind: t.kind(), ln: ln, conns: map[net.Conn]bool{}}
+	d := &listener{in: in, kind: t.kind(), ln: ln, conns: map[net.Conn]*entered{}}
 	d.table.Store(t)
 	d.ended = sync.NewCond(&d.mu)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -107,22 +113,21 @@ func (c *tracked) Close() error {
 // CloseWrite ends one direction, for connections that were taken over from HTTP.
 func (c *tracked) CloseWrite() error { return closeWrite(c.Conn) }
 
-// enter counts a connection, or closes it when there are too many.
+// enter counts a connection, or closes it when there are too many, or too many of its client.
 func (d *listener) enter(c net.Conn) bool {
-	if d.in.conns.Add(1) > int64(d.in.opt.MaxConns) {
-		d.in.conns.Add(-1)
-		d.in.refused.Add(1)
+	give, ok := d.in.conns.take(clientOf(c.RemoteAddr().String(), d.table.Load().trusted))
+	if !ok {
 		closeRaw(c)
 		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gone {
-		d.in.conns.Add(-1)
+		give()
 		closeRaw(c)
 		return false
 	}
-	d.conns[c] = false
+	d.conns[c] = &entered{give: give}
 	d.fresh++
 	d.in.recent.note(c.RemoteAddr(), time.Now())
 	return true
@@ -138,10 +143,10 @@ func closeRaw(c net.Conn) {
 func (d *listener) leave(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if asked, ok := d.conns[c]; ok {
+	if k := d.conns[c]; k != nil {
 		delete(d.conns, c)
-		d.in.conns.Add(-1)
-		if !asked {
+		k.give()
+		if !k.asked {
 			d.noLongerFresh()
 		}
 	}
@@ -166,8 +171,8 @@ func (d *listener) begin(ctx context.Context) bool {
 	}
 	d.requests++
 	if c, ok := ctx.Value(connOf{}).(net.Conn); ok {
-		if asked, ok := d.conns[c]; ok && !asked {
-			d.conns[c] = true
+		if k := d.conns[c]; k != nil && !k.asked {
+			k.asked = true
 			d.noLongerFresh()
 		}
 	}

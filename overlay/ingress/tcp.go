@@ -48,6 +48,12 @@ func (d *listener) carry(client net.Conn) {
 	if client.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
+	give, ok := d.in.lead(rt, client.RemoteAddr().String(), t.trusted)
+	if !ok {
+		c.status[0].Add(1)
+		return
+	}
+	defer give()
 	_, rt = d.hold(ctx, t, rt, func(t *table) *route { return t.match(name, nil) })
 	service, _, err := d.in.dial(ctx, rt.Net, rt.Targets)
 	if err != nil {

@@ -125,6 +125,7 @@ func (w *Worker) repeat(work *tier.Work, do func()) {
 func (w *Worker) release(work *tier.Work, id skerry.InstanceID) {
 	w.mu.Lock()
 	delete(w.ports, id)
+	delete(w.orgs, id)
 	w.mu.Unlock()
 	for _, p := range w.fleet.ofWorker(w.name) {
 		if p.Metadata.Annotations[instanceNote] == string(id) && Look(p, time.Now()).Stage != Ended {

@@ -69,6 +69,8 @@ func Connect(to Connection) (*Client, string, error) {
 		return nil, "", fmt.Errorf("kubeconfig: %w", err)
 	}
 	client.Timeout = 0 // each request has its own; a watch has none
+	// An API server redirects nobody. One that does would have this machine ask others, for whoever reads a log.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	base, err := url.Parse(config.Host)
 	if err == nil && base.Host == "" {
 		base, err = url.Parse("https://" + config.Host)
@@ -109,7 +111,7 @@ func passing(err error) bool {
 	case http.StatusConflict:
 		return !exists(err) // such as two that change a quota at once
 	}
-	return e.Code >= 500
+	return e.Code >= 500 || e.Code < 400 // a redirect is one of something in front of it, too
 }
 
 // exists reports whether an object was not made because there is one of its name.

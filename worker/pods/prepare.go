@@ -57,6 +57,7 @@ func (w *Worker) forget(id skerry.InstanceID) {
 	defer w.mu.Unlock()
 	delete(w.active, id)
 	delete(w.ports, id)
+	delete(w.orgs, id)
 	delete(w.apps, id)
 }
 
@@ -159,6 +160,9 @@ func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wir
 			}
 		}
 	}
+	if err := w.shareLocked(assigned, keep); err != nil {
+		return nil, err
+	}
 	out := []wire.PortBinding{}
 	for _, p := range assigned.Spec.Ports {
 		b := wire.PortBinding{Name: p.PortName(), Port: p.Port, HostPort: p.HostPort, Protocol: p.Proto()}
@@ -180,6 +184,38 @@ func (w *Worker) bind(assigned *spec.Assignment, keep []wire.PortBinding) ([]wir
 		used[hostPort(b.Protocol, b.HostPort)] = b.HostPort > 0
 		out = append(out, b)
 	}
-	w.ports[assigned.ID] = out
+	w.ports[assigned.ID], w.orgs[assigned.ID] = out, assigned.Org
 	return out, nil
+}
+
+// shareLocked refuses an instance with which its organisation would have more than half of the ports that are chosen here, as on other
+// workers, unless its level is privileged. One that had them before has them again.
+func (w *Worker) shareLocked(assigned *spec.Assignment, keep []wire.PortBinding) error {
+	first, last := w.fleet.opt.FirstPort, w.fleet.opt.LastPort
+	asked, has, most := newPorts(assigned, keep), 0, (last-first+1)/2
+	if asked == 0 || assigned.Level == "" || assigned.Level == spec.LevelPrivileged {
+		return nil
+	}
+	for id, list := range w.ports {
+		for _, bound := range list {
+			if id != assigned.ID && w.orgs[id] == assigned.Org && bound.HostPort >= first && bound.HostPort <= last {
+				has++
+			}
+		}
+	}
+	if has+asked > most {
+		return fmt.Errorf("organisation %s has %d of the %d host ports that node %s gives one organisation, and the instance asks for %d",
+			assigned.Org, has, most, w.node, asked)
+	}
+	return nil
+}
+
+// newPorts counts the host ports that are to be chosen for an instance, and that it has not had.
+func newPorts(assigned *spec.Assignment, keep []wire.PortBinding) (asked int) {
+	for _, port := range assigned.Spec.Ports {
+		if port.HostPort < 0 && !slices.ContainsFunc(keep, func(had wire.PortBinding) bool { return had.Port == port.Port }) {
+			asked++
+		}
+	}
+	return asked
 }

@@ -42,6 +42,7 @@ type Worker struct {
 	mu        sync.Mutex
 	active    map[skerry.InstanceID]*activity
 	ports     map[skerry.InstanceID][]wire.PortBinding
+	orgs      map[skerry.InstanceID]string // of those in ports
 	endpoints map[skerry.ServiceKey][]wire.Endpoint
 	apps      map[skerry.InstanceID]skerry.AppKey
 	removing  map[spec.VolumeClaim]chan struct{} // closed when the removal of these volumes is over
@@ -83,6 +84,7 @@ func (w *Worker) open(place *Place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.place, w.journal = place, journal.New(journal.Limits{})
+	w.orgs = map[skerry.InstanceID]string{}
 	w.active, w.ports = map[skerry.InstanceID]*activity{}, map[skerry.InstanceID][]wire.PortBinding{}
 	w.endpoints, w.apps = map[skerry.ServiceKey][]wire.Endpoint{}, map[skerry.InstanceID]skerry.AppKey{}
 	w.reachable, w.removing = make(chan struct{}), map[spec.VolumeClaim]chan struct{}{}
@@ -119,11 +121,12 @@ func (w *Worker) load(ctx context.Context) (loop.Core, wire.Effects, error) {
 	w.mu.Lock()
 	clear(w.apps) // what an earlier life prepared, and did not live to write down, is nobody's
 	clear(w.ports)
+	clear(w.orgs)
 	for v := range core.All(loaded) {
 		a := v.Assignment()
 		w.apps[a.ID] = a.Service.App
 		if !v.Halted() {
-			w.ports[a.ID] = v.Ports()
+			w.ports[a.ID], w.orgs[a.ID] = v.Ports(), a.Org
 		}
 	}
 	w.mu.Unlock()

@@ -4336,6 +4336,8 @@ export interface components {
         Quota: {
             /** @description Cores that all instances together may request. */
             cpu?: number | string;
+            /** @description Bytes of applications, versions and secrets in the store. 0 means 1Gi. */
+            definitions?: string | number;
             /**
              * Format: int64
              * @description Number of instances.
@@ -5069,6 +5071,8 @@ export interface components {
             window?: string;
         };
         Usage: {
+            /** @description Bytes that definitions take in this server's store. */
+            definitions: string | number;
             /** Format: int64 */
             instances: number;
             need: components["schemas"]["Resources"];

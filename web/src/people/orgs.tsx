@@ -191,6 +191,12 @@ function Use({ org, actions }: { org: Org; actions: React.ReactNode }) {
             ["Storage", parseBytes(need.storage as string), parseBytes(quota.storage as string), bytes],
             ["Service addresses", u.serviceAddresses, quota.serviceAddresses ?? 0, String],
             ["Pushed images", parseBytes(u.pushed), parseBytes(quota.pushed as string) || pushedByDefault, bytes],
+            [
+              "Definitions",
+              parseBytes(u.definitions),
+              parseBytes(quota.definitions as string) || definitionsByDefault,
+              bytes,
+            ],
           ];
           return (
             <>
@@ -220,6 +226,9 @@ function Use({ org, actions }: { org: Org; actions: React.ReactNode }) {
 /** An organisation may push so many bytes where its quota says nothing. */
 const pushedByDefault = 16 * 2 ** 30;
 
+/** Its applications and secrets may take so many bytes of the store where its quota says nothing. */
+const definitionsByDefault = 2 ** 30;
+
 function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone: () => void }) {
   const { client } = useSession();
   const [q, setQ] = useState(() => ({
@@ -227,10 +236,11 @@ function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone
     memory: String(org.quota.memory ?? ""),
     storage: String(org.quota.storage ?? ""),
     pushed: String(org.quota.pushed ?? ""),
+    definitions: String(org.quota.definitions ?? ""),
     instances: org.quota.instances || ("" as number | string),
     serviceAddresses: org.quota.serviceAddresses || ("" as number | string),
   }));
-  const text = (k: "cpu" | "memory" | "storage" | "pushed", label: string, example: string) => (
+  const text = (k: "cpu" | "memory" | "storage" | "pushed" | "definitions", label: string, example: string) => (
     <TextInput
       label={label}
       placeholder={example}
@@ -255,6 +265,7 @@ function Quota({ org, onClose, onDone }: { org: Org; onClose: () => void; onDone
       {text("memory", "Memory", "8Gi")}
       {text("storage", "Storage", "100Gi")}
       {text("pushed", "Pushed images (16Gi if empty)", "100Gi")}
+      {text("definitions", "Applications and secrets in the store (1Gi if empty)", "64Mi")}
       <NumberInput
         label="Instances"
         min={0}
