@@ -181,18 +181,18 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := c.App(cmd.Context(), k.App)
+			shown, err := c.App(cmd.Context(), k.App)
 			if err != nil {
 				return err
 			}
-			if k.Service != "" && !hasService(&v, k.Service) {
+			if k.Service != "" && !hasService(&shown, k.Service) {
 				return skerry.Errorf(skerry.CodeNotFound, "application %s has no service %q", k.App, k.Service)
 			}
-			if err := hasRollouts(&v, k.Service); err != nil {
+			if err := hasRollouts(&shown, k.Service); err != nil {
 				return err
 			}
 			last := map[string]string{}
-			done, taken := a.showRollouts(cmd.OutOrStdout(), &v, k.Service, last)
+			done, taken := a.showRollouts(cmd.OutOrStdout(), &shown, k.Service, last)
 			if watch && !done {
 				if err := a.watchRollouts(cmd, c, k, timeout, last, &taken); err != nil {
 					return err
@@ -247,28 +247,28 @@ func hasRollouts(shown *view.AppView, service string) error {
 func (a *app) showRollouts(out io.Writer, v *view.AppView, service string, last map[string]string) (done bool, taken string) {
 	done = true
 	now := time.Now()
-	for i := range v.Services {
-		s := &v.Services[i]
-		if service != "" && s.Name != service {
+	for at := range v.Services {
+		svc := &v.Services[at]
+		if service != "" && svc.Name != service {
 			continue
 		}
-		if s.Rollout == nil {
-			done = done && (s.Mode == spec.ModeJob || s.Mode == spec.ModeCron) // else its update is yet to begin
+		if svc.Rollout == nil {
+			done = done && (svc.Mode == spec.ModeJob || svc.Mode == spec.ModeCron) // else its update is yet to begin
 			continue
 		}
-		stuck := blocked(v, s)
-		done = done && (s.Rollout.Phase == view.RolloutDone && s.Ready >= s.Want || stuck)
+		stuck := blocked(v, svc)
+		done = done && (svc.Rollout.Phase == view.RolloutDone && svc.Ready >= svc.Want || stuck)
 		if stuck && taken == "" {
-			taken = "service " + s.Name + ": its update waits: " + s.Rollout.Waits
+			taken = "service " + svc.Name + ": its update waits: " + svc.Rollout.Waits
 		}
-		text := rolloutText(s, now)
-		if f := s.Rollout.Refused; f != nil {
-			taken = "service " + s.Name + ": revision " + f.Revision + " was rolled back: " + f.Reason
+		text := rolloutText(svc, now)
+		if f := svc.Rollout.Refused; f != nil {
+			taken = "service " + svc.Name + ": revision " + f.Revision + " was rolled back: " + f.Reason
 			text += "\n  " + "revision " + f.Revision + " was rolled back: " + f.Reason
 		}
-		if last[s.Name] != text {
-			last[s.Name] = text
-			fmt.Fprintf(out, "service/%s/%s: %s\n", a.short(v.Key), s.Name, text)
+		if last[svc.Name] != text {
+			last[svc.Name] = text
+			fmt.Fprintf(out, "service/%s/%s: %s\n", a.short(v.Key), svc.Name, text)
 		}
 	}
 	return done, taken

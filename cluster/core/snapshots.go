@@ -442,31 +442,31 @@ func (sn *snapshots) restoreRoom(snap *spec.Snapshot, size skerry.Bytes, to, at 
 	return most, nil
 }
 
-func (sn *snapshots) endRestore(now time.Time, m EndRestore, fx *wire.Effects) {
-	sn.volumes.End(m.To)
+func (sn *snapshots) endRestore(now time.Time, end EndRestore, fx *wire.Effects) {
+	sn.volumes.End(end.To)
 	sn.volumes.Look()
-	defer sn.countBesides(m.Snapshot.Org)
-	for _, id := range sortedIDs(sn.byApp[m.To.Service.App]) {
-		if p := sn.places[id]; p.claims() == m.To {
+	defer sn.countBesides(end.Snapshot.Org)
+	for _, id := range sortedIDs(sn.byApp[end.To.Service.App]) {
+		if p := sn.places[id]; p.claims() == end.To {
 			p.again = time.Time{}
 		}
 	}
 	sn.retry()
-	s := &m.Snapshot
-	at, _, _ := sn.volumes.Holder(m.To)
-	if m.Lost && at == m.Worker { // elsewhere it would not count
-		sn.snapshotEvent(fx, now, wire.EventWarning, "RestoreUnknown", s, "volume "+m.To.String()+
-			" has what snapshot "+string(s.ID)+" has, or what it had before: the answer of worker "+m.Worker+" is lost: "+m.Err)
+	s := &end.Snapshot
+	at, _, _ := sn.volumes.Holder(end.To)
+	if end.Lost && at == end.Worker { // elsewhere it would not count
+		sn.snapshotEvent(fx, now, wire.EventWarning, "RestoreUnknown", s, "volume "+end.To.String()+
+			" has what snapshot "+string(s.ID)+" has, or what it had before: the answer of worker "+end.Worker+" is lost: "+end.Err)
 		return
 	}
-	if m.Err != "" {
-		sn.snapshotEvent(fx, now, wire.EventWarning, "VolumeNotRestored", s, "volume "+m.To.String()+" is not restored: "+m.Err)
+	if end.Err != "" {
+		sn.snapshotEvent(fx, now, wire.EventWarning, "VolumeNotRestored", s, "volume "+end.To.String()+" is not restored: "+end.Err)
 		return
 	}
 	names, size := s.Takes()
-	sn.volumes.Restored(m.To, m.Worker, volumes.Want{Size: size, Org: s.Org, Names: names}, max(0, m.Took))
-	text := []string{"volume", m.To.String(), "on worker", m.Worker, "has what snapshot", string(s.ID), "has, of",
-		s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(m.Actor)}
+	sn.volumes.Restored(end.To, end.Worker, volumes.Want{Size: size, Org: s.Org, Names: names}, max(0, end.Took))
+	text := []string{"volume", end.To.String(), "on worker", end.Worker, "has what snapshot", string(s.ID), "has, of",
+		s.At.UTC().Format(time.RFC3339) + ",", "by", orNobody(end.Actor)}
 	sn.snapshotEvent(fx, now, wire.EventNormal, "VolumeRestored", s, strings.Join(text, " "))
 }
 

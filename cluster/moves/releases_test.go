@@ -106,7 +106,7 @@ func TestBalance(t *testing.T) {
 	if look, _ := b.Begin(now); look || !b.Due().IsZero() {
 		t.Error("it looks, and nobody asked")
 	}
-	if !b.Ask(now) || b.Ask(now) {
+	if !b.Ask(now, 3) || b.Ask(now, 2) {
 		t.Error("it is asked once")
 	}
 	if look, asked := b.Begin(now); !look || !asked || !b.Due().Equal(now.Add(passEvery)) {
@@ -135,7 +135,10 @@ func TestBalance(t *testing.T) {
 	if !b.Late(now.Add(longestPass)) || b.Late(now) {
 		t.Error("a pass ends at the wrong time")
 	}
-	if b.EndPass(now); b.Late(now.Add(longestPass)) || !b.Due().IsZero() {
+	if told, left := b.EndPass(now); told != 3 || left != 2 {
+		t.Errorf("of %d moves that somebody was told of, %d were not begun; want 2 of 3", told, left)
+	}
+	if b.Late(now.Add(longestPass)) || !b.Due().IsZero() {
 		t.Errorf("a pass that has ended goes on, next at %s", b.Due())
 	}
 	ids := make([]skerry.InstanceID, maxLooked+2)
