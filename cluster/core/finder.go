@@ -430,9 +430,3 @@ const (
 	// gatherLook is how often it looks whether they are all there.
 	gatherLook = 500 * time.Millisecond
 )
-
-// notFor reports whether the worker of a copy is none for its service, whatever runs there.
-func (f *finder) notFor(p *placement) bool {
-	policy, _, why := f.policyOf(&p.A)
-	return why == nil && f.site.Fails(policy.OfMachines(), f.request(p), p.Pinned) != nil
-}

@@ -1,8 +1,6 @@
 package core
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"skerry.dev/skerry"
@@ -13,8 +11,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker, and questions about
-// successors. What the admission policy refuses goes back to its owner.
+// intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker or for each device, and
+// questions about successors. What the admission policy refuses goes back to its owner.
 //
 //	the root ─┐            ┌─ refuse
 //	           ├─► accept ─┼─ adopt: a worker runs it already
@@ -24,11 +22,13 @@ type intake struct {
 	find *finder
 	// steadyAt is when a copy of a group that takes another one's place will have been ready for long enough; zero: nobody waits for one.
 	steadyAt time.Time
+	// goneAt is when a copy ends whose device has gone; zero: none is gone.
+	goneAt time.Time
 }
 
 // accept takes an assignment, new or changed, from the root or from the site's own applications.
 func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
-	if a.Spec.Mode == spec.ModePerWorker {
+	if a.Spec.Mode.HasCopies() {
 		in.acceptGroup(now, a, origin, fx)
 		return
 	}
@@ -222,7 +222,7 @@ func (in *intake) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.
 	in.move(now, p, "deleted by "+m.Actor, false, fx)
 }
 
-// acceptGroup takes a perWorker assignment.
+// acceptGroup takes a perWorker or perDevice assignment.
 func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
 	g := in.groups[a.ID]
 	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
@@ -264,8 +264,9 @@ func (in *intake) watch(now time.Time, next *group, trial bool, fx *wire.Effects
 	}
 }
 
-// expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.
+// expandGroups gives the groups their copies.
 func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
+	in.goneAt = time.Time{}
 	for _, id := range sortedIDs(in.groups) {
 		g := in.groups[id]
 		if g.Removing {
@@ -282,42 +283,13 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
-		have := map[string]bool{}
-		stay, _ := in.before(g)
-		for _, p := range stay {
-			have[p.Pinned] = true
-		}
-		for _, p := range in.copies(id) {
-			have[p.Pinned] = true
-			if in.workers[p.Pinned] == nil {
-				in.remove(now, p, fx)
-			}
-		}
 		policy, _, why := in.find.policyOf(&g.A)
 		if why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
 			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
-		var over *wire.Reason
-		for _, name := range slices.Sorted(maps.Keys(in.workers)) {
-			if have[name] {
-				continue
-			}
-			p := g.copyOn(name)
-			p.Created = now
-			if in.site.Place(now, policy, in.find.request(p), 0).Chosen == "" {
-				continue
-			}
-			if over = in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
-				break
-			}
-			a := p.A
-			p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
-			in.addPlacement(p)
-			in.wait(a.ID, true)
-			in.changed(now, p, fx)
-		}
+		over := in.expand(now, g, policy, fx)
 		if over != nil && len(in.copies(id)) == 0 {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text,
 				Why: []wire.Reason{*over}}

@@ -57,6 +57,7 @@ type placement struct {
 type location struct {
 	Worker string   `json:"worker,omitempty"`
 	Pinned string   `json:"pinned,omitempty"` // the only worker that will do
+	Spot   spot     `json:"spot,omitempty"`   // of a copy for a device
 	Avoid  []string `json:"avoid,omitempty"`
 	Moves  int      `json:"moves,omitempty"`
 }
@@ -78,6 +79,7 @@ type used struct {
 type seeking struct {
 	room  time.Time // others are making room for it
 	again time.Time // plugins ruled it out, or a copy of it may still run
+	gone  time.Time // since when nobody offers its device; zero: somebody does
 }
 
 // successor is a second copy of an instance that is to take over from the first: make before break. Both have the same
@@ -197,6 +199,10 @@ func (p *placement) at(worker string) bool {
 func (p *placement) bound(force bool) string {
 	s := &p.A.Spec
 	switch {
+	case p.spot().inNetwork():
+		return "it is the copy for a device in a network, which the site gives to a worker that sees it"
+	case p.Spot != "":
+		return "it is the copy for a device of the worker"
 	case p.Pinned != "":
 		return "it is the worker's own copy of a service that runs once per worker"
 	case s.Placement.Worker != "":

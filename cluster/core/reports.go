@@ -372,6 +372,11 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 			return
 		}
 	}
+	if p.lostDevice() {
+		rp.event(fx, now, p, wire.EventWarning, "Failed", o.Reason)
+		rp.restart(now, p, fx)
+		return
+	}
 	if further {
 		rp.further(now, p, fx)
 		return

@@ -156,7 +156,7 @@ func (c *catalog) SetShut(child string, on bool) {
 			c.Look(k)
 		}
 	}
-	c.lookPerWorker()
+	c.lookCopies()
 }
 
 // SetTargets names the children among which perWorker services are spread, each getting one instance.
@@ -167,13 +167,13 @@ func (c *catalog) SetTargets(children []string) {
 		return
 	}
 	c.targets = list
-	c.lookPerWorker()
+	c.lookCopies()
 }
 
-func (c *catalog) lookPerWorker() {
+func (c *catalog) lookCopies() {
 	for k, a := range c.apps {
 		for i := range a.Manifest.Spec.Services {
-			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
+			if a.Manifest.Spec.Services[i].Mode.HasCopies() {
 				c.Look(k)
 			}
 		}

@@ -77,6 +77,8 @@ func (s *Search) rank(core *Core, now time.Time) {
 			p.site = p.i.Target
 			if len(p.i.Rejected) > 0 {
 				p.site = ""
+			} else if r := core.unknownMode(p.site, p.i.Spec); r != nil {
+				p.site, p.d.Why = "", append(p.d.Why, *r)
 			}
 			continue
 		}
@@ -99,7 +101,7 @@ func (s *Search) Plan() view.Plan {
 	out := s.kept
 	for _, p := range s.list {
 		k := view.PlannedCopy{Service: p.i.Service.Service, Cluster: p.site, Decision: &p.d}
-		if p.i.Spec.Mode == spec.ModePerWorker {
+		if p.i.Spec.Mode.HasCopies() {
 			k.Copies = p.i.Want
 		}
 		out.List = append(out.List, k)
