@@ -239,7 +239,7 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 	}
 	g.Removing, g.Begun = false, nil // its owner may want it back, before the copies of another one have taken the place of all of its own
 	in.strikeGroup(a.ID)
-	g.A = a
+	g.A, g.PerDevice = a, a.Spec.Mode == spec.ModePerDevice
 	in.enterGroup(g)
 	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
 	for _, p := range in.copies(a.ID) {

@@ -410,6 +410,8 @@ type group struct {
 	Origin   string          `json:"origin"`
 	Removing bool            `json:"removing,omitempty"`
 	Created  time.Time       `json:"created"`
+	// PerDevice is its mode. Nobody reads it: an older program, which would make one copy for each worker, refuses the store.
+	PerDevice bool `json:"perDevice,omitempty"`
 	// Begun are spots at which a copy was told to end for one of another group, which has not served there for long enough yet.
 	Begun []spot `json:"begun,omitempty"`
 	// Ailing are spots at which the version before served nobody while it served elsewhere: this one is not judged by its copies there.

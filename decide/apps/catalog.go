@@ -33,8 +33,10 @@ type App struct {
 	Refused  map[string]*Refused `json:"refused,omitempty"`
 	Paused   map[string]string   `json:"paused,omitempty"`
 	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
-	Turns     map[string][]string `json:"turns,omitempty"`
-	revisions map[string]string   // per service, derived
+	Turns map[string][]string `json:"turns,omitempty"`
+	// PerDevice: a service has that mode. Nobody reads it: an older program, which would not know how many instances that is, refuses the store.
+	PerDevice bool              `json:"perDevice,omitempty"`
+	revisions map[string]string // per service, derived
 }
 
 // Key gives the application's key.
@@ -128,6 +130,7 @@ func (c *catalog) Frozen(k skerry.AppKey) bool {
 }
 
 func (c *catalog) saveApp(a *App, fx *wire.Effects) {
+	a.PerDevice = slices.ContainsFunc(a.Manifest.Spec.Services, func(s spec.ServiceSpec) bool { return s.Mode == spec.ModePerDevice })
 	fx.Put(prefixApp+a.Key().String(), fitApp(a))
 	fx.Changed = append(fx.Changed, wire.Change{App: a.Key()})
 }
