@@ -142,7 +142,7 @@ func TestPerDeviceFollowsDevices(t *testing.T) {
 	w.plug("w1", "a", "b")
 	w.Run(time.Minute)
 	w.serves("offline", "w1 a x:1", "w1 b x:1", "w2 c x:1", "w3 d x:1")
-	w.Connect(w.Clusters["a"])
+	w.Heal(w.Clusters["a"])
 	w.Run(30 * time.Second)
 	w.counts("online", 4, 4, "Ready")
 
