@@ -44,7 +44,8 @@ func offering(devices ...string) wire.WorkerFacts {
 			at = "/dev/" + name
 		}
 		f.Attachable = append(f.Attachable, "serial="+name)
-		f.DeviceDetails = append(f.DeviceDetails, wire.Device{Name: "serial=" + name, At: at, Labels: map[string]string{"vendor": name[:1]}, Shares: 3})
+		f.DeviceDetails = append(f.DeviceDetails, wire.Device{Name: "serial=" + name, At: at, Shares: 3,
+			Labels: map[string]string{"vendor": name[:1]}})
 	}
 	slices.Sort(f.Attachable)
 	return f
@@ -93,7 +94,8 @@ func (w *plant) counts(what string, ready, want int, status string) {
 	c := w.RootCore().Apps
 	v := c.View(c.App(web("lines").App), "root", false)
 	if s := v.Services[0]; s.Ready != ready || s.Want != want || v.Status != status {
-		w.t.Errorf("%s: the root shows %s with %d of %d (%s), want %s with %d of %d", what, v.Status, s.Ready, s.Want, s.Reason, status, ready, want)
+		w.t.Errorf("%s: the root shows %s with %d of %d (%s), want %s with %d of %d", what, v.Status, s.Ready, s.Want, s.Reason, status, ready,
+			want)
 	}
 }
 

@@ -42,30 +42,30 @@ func (s *ServiceSpec) For(device string) ServiceSpec {
 	return own
 }
 
-// perDevice checks that a service with an instance for each device says of which.
-func (c *checker) perDevice(path string, service *ServiceSpec) {
+// checkPerDevice checks that a service with an instance for each device says of which.
+func checkPerDevice(check *checker, path string, service *ServiceSpec) {
 	if service.Mode != ModePerDevice {
 		return
 	}
 	dp := path + ".devices"
 	switch {
 	case len(service.Devices) == 0:
-		c.add(dp, "write devices: [{class: serial}], with the class of the devices",
+		check.add(dp, "write devices: [{class: serial}], with the class of the devices",
 			"mode perDevice runs an instance for each device of a class, and none is given")
 	case len(service.Devices) > 1:
-		c.add(dp, "keep one of them, or use mode service or perWorker for instances that have several devices",
+		check.add(dp, "keep one of them, or use mode service or perWorker for instances that have several devices",
 			"mode perDevice runs an instance for each device of one class, and %d are asked for", len(service.Devices))
 	case service.Devices[0].named():
-		c.add(dp+"[0]", "ask for its class, perhaps with match, or use mode service for an instance with this device",
+		check.add(dp+"[0]", "ask for its class, perhaps with match, or use mode service for an instance with this device",
 			"mode perDevice runs an instance for each device of a class, and %s is one device", service.Devices[0].wanted())
 	case service.Devices[0].Count > 1:
-		c.add(dp+"[0].count", "leave it out", "in mode perDevice each instance has one device, not %d", service.Devices[0].Count)
+		check.add(dp+"[0].count", "leave it out", "in mode perDevice each instance has one device, not %d", service.Devices[0].Count)
 	}
-	for i, p := range service.Ports {
-		if p.HostPort > 0 {
-			c.add(path+".ports["+strconv.Itoa(i)+"].hostPort",
+	for i, port := range service.Ports {
+		if port.HostPort > 0 {
+			check.add(path+".ports["+strconv.Itoa(i)+"].hostPort",
 				"write -1, which lets the worker choose a port for each, or use the service's address",
-				"in mode perDevice several instances run on a worker, and one alone can have port %d there", p.HostPort)
+				"in mode perDevice several instances run on a worker, and one alone can have port %d there", port.HostPort)
 		}
 	}
 }

@@ -182,7 +182,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	amounts(c, p, s)
 	c.volumes(p, s)
 	c.devices(p, s)
-	c.perDevice(p, s)
+	checkPerDevice(c, p, s)
 	c.secrets(p, s)
 	c.ports(p, s)
 	c.hosts(p, s)
@@ -261,7 +261,8 @@ func (c *checker) update(p string, s *ServiceSpec) {
 	case s.Mode.HasCopies():
 		if u.Batch > 0 {
 			c.add(p+".batch",
-				"write maxUnavailable, the number of workers or devices of a site that are updated at a time", "waves are for mode service, not %s", s.Mode)
+				"write maxUnavailable, the number of workers or devices of a site that are updated at a time",
+				"waves are for mode service, not %s", s.Mode)
 		}
 	case controlled && s.Mode != "" && s.Mode != ModeService:
 		c.add(p, "leave canary, batch and rollback out", "waves and rollback are for mode service, not %s", s.Mode)
@@ -291,8 +292,8 @@ func (c *checker) mode(p string, s *ServiceSpec) {
 	if s.Replicas != nil {
 		c.between(p+".replicas", *s.Replicas, 0, 10000)
 		if s.Mode != "" && s.Mode != ModeService {
-			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers, perDevice their devices", "replicas only mean something in mode service, not %s",
-				s.Mode)
+			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers, perDevice their devices",
+				"replicas only mean something in mode service, not %s", s.Mode)
 		}
 	}
 	c.scale(p, s)

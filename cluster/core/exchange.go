@@ -12,8 +12,9 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// A version of a perWorker service takes the place of another one worker by worker, one of a perDevice service device by device: its owner ends the group of the one and wants another
-// group, and the site keeps the copies of the first until the second serves where it has come.
+// A version of a perWorker service takes the place of another one worker by worker, one of a perDevice service device by device:
+// its owner ends the group of the one and wants another group, and the site keeps the copies of the first until the second serves where it
+// has come.
 //
 //	before: Removing ─► update.maxUnavailable of its copies end at a time, in turn ─► gone
 //	next:               a copy at each spot that keeps none of those ─► ready for update.healthyTime ─► the next ones end

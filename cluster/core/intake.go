@@ -11,7 +11,7 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker or for each device, and
+// intake takes what the root and the site's own applications want here: instances, groups with copies on workers or for devices, and
 // questions about successors. What the admission policy refuses goes back to its owner.
 //
 //	the root ─┐            ┌─ refuse

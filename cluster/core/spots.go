@@ -236,6 +236,14 @@ func (in *intake) review(now time.Time, g *group, p *placement, workers []string
 	in.move(now, p, why, false, fx)
 }
 
+// nextLook is when copies of groups are to be looked at next; zero: at no time.
+func (in *intake) nextLook() time.Time {
+	if in.goneAt.IsZero() || !in.steadyAt.IsZero() && in.steadyAt.Before(in.goneAt) {
+		return in.steadyAt
+	}
+	return in.goneAt
+}
+
 // goneDue reports whether it is time to look for copies whose device has gone.
 func (in *intake) goneDue(now time.Time) bool { return !in.goneAt.IsZero() && !now.Before(in.goneAt) }
 

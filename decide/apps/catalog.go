@@ -34,7 +34,7 @@ type App struct {
 	Paused   map[string]string   `json:"paused,omitempty"`
 	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
 	Turns map[string][]string `json:"turns,omitempty"`
-	// PerDevice: a service has that mode. Nobody reads it: an older program, which would not know how many instances that is, refuses the store.
+	// PerDevice: a service has that mode. Nobody reads it: an older program, which would count replicas, refuses the store.
 	PerDevice bool              `json:"perDevice,omitempty"`
 	revisions map[string]string // per service, derived
 }

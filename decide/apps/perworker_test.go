@@ -103,8 +103,8 @@ func TestPerWorkerAtOlderSites(t *testing.T) {
 	}
 }
 
-// A service with an instance for each device is one instance for its owner at each site, which says how many devices there are. Its record is
-// marked: a program that does not know the mode refuses it, rather than count replicas that there are not.
+// A service with an instance for each device is one instance for its owner at each site, which says how many devices there are. Its record
+// is marked: a program that does not know the mode refuses it, rather than count replicas that there are not.
 func TestPerDeviceIsCountedByItsSites(t *testing.T) {
 	s := newSite(t)
 	s.c.SetTargets([]string{"a", "b"})

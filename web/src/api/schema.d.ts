@@ -4197,7 +4197,7 @@ export interface components {
             cluster?: string;
             /**
              * Format: int64
-             * @description For a perWorker or perDevice service, the number of workers or devices that qualify.
+             * @description For a perWorker or perDevice service, the workers or devices that qualify.
              */
             copies?: number;
             decision?: components["schemas"]["Decision"];
@@ -4538,7 +4538,7 @@ export interface components {
             /** @description Version that was rolled back. It is not retried until the manifest changes. */
             refused?: components["schemas"]["RefusedView"];
             revision: string;
-            /** @description How far the update is at the sites; only for modes perWorker and perDevice, at a root. */
+            /** @description Progress at the sites; only for modes perWorker and perDevice, at a root. */
             sites?: components["schemas"]["RolloutSites"];
             /** Format: date-time */
             startedAt: string;
