@@ -58,15 +58,15 @@ func TestPerDevice(t *testing.T) {
 	plug("1-2", "BBB", "ttyUSB1", full)
 	rule, err := finder.ParseRule("serial,vendor=0403")
 	must(err)
-	s := (&site{t: t, attach: worker.AttachOptions{CDI: []string{dir}, Dev: dev, Sys: sys, Rules: []finder.Rule{rule}}}).open()
-	s.image("test/workload:1", workload)
-	s.do(app("plant", service("line", "test/workload:1", func(x *spec.ServiceSpec) {
+	plant := (&site{t: t, attach: worker.AttachOptions{CDI: []string{dir}, Dev: dev, Sys: sys, Rules: []finder.Rule{rule}}}).open()
+	plant.image("test/workload:1", workload)
+	plant.do(app("plant", service("line", "test/workload:1", func(x *spec.ServiceSpec) {
 		x.Mode, x.Replicas, x.Args = spec.ModePerDevice, nil, []string{"sleep"}
 		x.Devices = []spec.DeviceRequest{{Class: "serial", At: "/dev/line"}}
 	})))
 	// has gives the instances at the site, by the serial number of their device.
 	has := func() map[string]wire.Instance {
-		list, err := s.Cluster.Instances(context.Background())
+		list, err := plant.Cluster.Instances(context.Background())
 		must(err)
 		out := map[string]wire.Instance{}
 		for _, i := range list {
@@ -78,7 +78,7 @@ func TestPerDevice(t *testing.T) {
 	}
 	await := func(what string, serials ...string) map[string]wire.Instance {
 		t.Helper()
-		s.await(what, func() bool {
+		plant.await(what, func() bool {
 			now := has()
 			return len(now) == len(serials) && !slices.ContainsFunc(serials, func(n string) bool { _, ok := now[n]; return !ok })
 		})
@@ -88,11 +88,11 @@ func TestPerDevice(t *testing.T) {
 	// leads checks which node an instance has: /dev/full takes nothing.
 	leads := func(what string, i wire.Instance, toFull bool) {
 		t.Helper()
-		out, code := s.insideOf(i.ID, "write", "/dev/line", "x")
+		out, code := plant.insideOf(i.ID, "write", "/dev/line", "x")
 		if got := code != 0 && strings.Contains(out, "no space"); got != toFull {
 			t.Errorf("%s: %s has the device that takes nothing: %v (%q), want %v", what, i.ID, got, out, toFull)
 		}
-		if env, _ := s.insideOf(i.ID, "env"); !slices.Contains(strings.Fields(env), "SKERRY_DEVICE_SERIAL_0=/dev/line") {
+		if env, _ := plant.insideOf(i.ID, "env"); !slices.Contains(strings.Fields(env), "SKERRY_DEVICE_SERIAL_0=/dev/line") {
 			t.Errorf("%s: the environment of %s is %q, want SKERRY_DEVICE_SERIAL_0=/dev/line in it", what, i.ID, env)
 		}
 	}
@@ -111,17 +111,17 @@ func TestPerDevice(t *testing.T) {
 		t.Errorf("the first device has instance %s, want %s as before", back["AAA"].ID, first["AAA"].ID)
 	}
 
-	s.stopAgent()
-	must(s.Worker.Close())
-	s.startWorker("")
+	plant.stopAgent()
+	must(plant.Worker.Close())
+	plant.startWorker("")
 	again := await("the agent was restarted", "AAA", "BBB", "CCC")
 	if again["BBB"].ID != first["BBB"].ID || !again["BBB"].StartedAt.Equal(first["BBB"].StartedAt) {
 		t.Errorf("after a restart of the agent the instance is %+v, want it untouched: %+v", again["BBB"], first["BBB"])
 	}
 	leads("the agent was restarted", again["AAA"], false)
 	leads("the agent was restarted", again["BBB"], true)
-	s.do(apps.Restart{Service: skerry.ServiceKey{App: again["BBB"].Service.App, Service: "line"}})
-	s.await("the instances were restarted", func() bool {
+	plant.do(apps.Restart{Service: skerry.ServiceKey{App: again["BBB"].Service.App, Service: "line"}})
+	plant.await("the instances were restarted", func() bool {
 		now := has()
 		for _, n := range []string{"AAA", "BBB", "CCC"} {
 			if i, ok := now[n]; !ok || i.StartedAt.Equal(again[n].StartedAt) {

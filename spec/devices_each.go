@@ -10,9 +10,9 @@ import (
 // is a device, gets no more.
 const MaxCopiesWorker = 128
 
-// Each gives the devices of a worker that get an instance of a perDevice service each: those that fit its request, by name, each once
+// EachDevice gives the devices of a worker that get an instance of a perDevice service each: those that fit its request, by name, each once
 // whatever names it has.
-func (s *ServiceSpec) Each(offers []DeviceOffer) (devices []DeviceOffer) {
+func EachDevice(s *ServiceSpec, offers []DeviceOffer) (devices []DeviceOffer) {
 	for i := range offers {
 		d := &offers[i]
 		_, name, _ := strings.Cut(d.Name, "=")
@@ -30,8 +30,8 @@ func (s *ServiceSpec) Each(offers []DeviceOffer) (devices []DeviceOffer) {
 	return slices.CompactFunc(devices, func(a, b DeviceOffer) bool { return a.Name == b.Name })
 }
 
-// For gives the service as one of its instances runs it: with the device of that name.
-func (s *ServiceSpec) For(device string) ServiceSpec {
+// ForDevice gives a service as one of its instances runs it: with the device of that name.
+func ForDevice(s *ServiceSpec, device string) ServiceSpec {
 	own := *s
 	own.Devices = slices.Clone(s.Devices)
 	if r := &own.Devices[0]; r.CDI != "" {

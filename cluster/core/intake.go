@@ -1,12 +1,16 @@
 package core
 
 import (
+	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
@@ -395,4 +399,137 @@ func whyAt(why []wire.Reason) string {
 		}
 	}
 	return why[0].Text
+}
+
+// expand gives every spot that fits its copy, and ends copies whose spot is no longer there. It says what is over a quota.
+func (in *intake) expand(now time.Time, of *group, policy sched.Policy, fx *wire.Effects) (over *wire.Reason) {
+	spots, have, on := in.find.spots(&of.A.Spec), map[spot]bool{}, map[string]int{}
+	stay, _ := in.before(of)
+	for _, p := range stay {
+		have[p.spot()] = true
+		on[p.Pinned]++
+	}
+	for _, p := range in.copies(of.A.ID) {
+		have[p.spot()] = true
+		on[p.Pinned]++
+		in.review(now, of, p, spots[p.spot()], policy, fx)
+	}
+	for at := range in.begunFor(of) {
+		if w := in.workers[at.worker()]; at.device() != "" && len(spots[at]) == 0 && !have[at] && (w == nil || !w.untold) {
+			in.settled(of, at, fx) // there is nothing that the next version could serve
+		}
+	}
+	for _, at := range slices.Sorted(maps.Keys(spots)) {
+		if have[at] {
+			continue
+		}
+		p := in.placeAt(now, of, at, spots[at], policy)
+		if p == nil || in.places[p.A.ID] != nil {
+			continue
+		}
+		if at.device() != "" && on[p.Pinned] >= spec.MaxCopiesWorker {
+			in.crowded(now, of, p, fx)
+			continue
+		}
+		if over = in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
+			break
+		}
+		on[p.Pinned]++
+		p.Created = now
+		p.Obs = wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled}
+		in.addPlacement(p)
+		in.wait(p.A.ID, true)
+		in.changed(now, p, fx)
+	}
+	return over
+}
+
+// placeAt makes the copy for a spot on the best of the workers on which it can be; nil: none of them can take it. One that runs it already
+// comes first.
+func (in *intake) placeAt(now time.Time, g *group, at spot, workers []string, policy sched.Policy) (best *placement) {
+	score := 0.0
+	for _, name := range workers {
+		p := g.copyAt(at, name)
+		d := in.site.Place(now, policy, in.find.request(p), 0)
+		if d.Chosen == "" {
+			continue
+		}
+		if len(workers) == 1 || in.orphan[p.A.ID][name] {
+			return p
+		}
+		if s := d.Top[0].Score; best == nil || s > score {
+			best, score = p, s
+		}
+	}
+	return best
+}
+
+// review ends a copy whose worker has left, or whose device has been gone for a while, and moves one for a device in a network to another
+// worker that sees it. The workers given are those that do.
+func (in *intake) review(now time.Time, of *group, held *placement, workers []string, policy sched.Policy, fx *wire.Effects) {
+	at := in.workers[held.Pinned]
+	seen := slices.Contains(workers, held.Pinned)
+	switch {
+	case held.Removing, at != nil && at.untold && !at.sight.Lost(): // it has yet to tell of its devices
+		return
+	case len(workers) == 0 && held.Spot != "" && at != nil && (held.gone.IsZero() || now.Before(held.gone.Add(deviceGrace))) && !held.ended():
+		if held.gone.IsZero() {
+			held.gone = now
+		}
+		if at := held.gone.Add(deviceGrace); in.goneAt.IsZero() || at.Before(in.goneAt) {
+			in.goneAt = at
+		}
+		return
+	case len(workers) == 0:
+		if held.Spot != "" {
+			in.settled(of, held.Spot, fx)
+		}
+		in.remove(now, held, fx)
+		return
+	}
+	held.gone = time.Time{}
+	if !held.spot().inNetwork() || seen && held.Worker != "" && !at.sight.Lost() && at.Drain == nil {
+		return
+	}
+	why := "its worker does not see its device any more"
+	switch {
+	case held.Worker == "":
+		why = "another worker can take it"
+	case at != nil && at.sight.Lost():
+		why = "its worker is out of touch, and another one sees its device"
+	case at != nil && at.Drain != nil:
+		why = "its worker is drained"
+	}
+	others := slices.DeleteFunc(slices.Clone(workers), func(name string) bool { return name == held.Pinned && held.Worker != "" })
+	best := in.placeAt(now, of, held.spot(), others, policy)
+	if best == nil || best.Pinned == held.Pinned {
+		return
+	}
+	held.Pinned = best.Pinned
+	if held.Worker == "" {
+		in.changed(now, held, fx)
+		return
+	}
+	in.move(now, held, why, false, fx)
+}
+
+// nextLook is when copies of groups are to be looked at next; zero: at no time.
+func (in *intake) nextLook() time.Time {
+	if in.goneAt.IsZero() || !in.steadyAt.IsZero() && in.steadyAt.Before(in.goneAt) {
+		return in.steadyAt
+	}
+	return in.goneAt
+}
+
+// goneDue reports whether it is time to look for copies whose device has gone.
+func (in *intake) goneDue(now time.Time) bool { return !in.goneAt.IsZero() && !now.Before(in.goneAt) }
+
+// crowded tells once that a worker offers more devices than get an instance.
+func (in *intake) crowded(now time.Time, g *group, p *placement, fx *wire.Effects) {
+	if g.crowded {
+		return
+	}
+	g.crowded = true
+	in.event(fx, now, p, wire.EventWarning, "TooManyDevices", "worker "+p.Pinned+" offers more devices than get an instance of this service: "+
+		strconv.Itoa(spec.MaxCopiesWorker)+" do")
 }

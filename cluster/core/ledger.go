@@ -548,3 +548,14 @@ func (l *ledger) taking() (out []*group) {
 	slices.SortFunc(out, func(a, b *group) int { return cmp.Compare(a.A.ID, b.A.ID) })
 	return out
 }
+
+// copyAt makes a copy of a group for a spot, on a worker.
+func (g *group) copyAt(at spot, worker string) *placement {
+	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
+	p.A.ID += "-" + skerry.InstanceID(at.suffix())
+	p.A.Exchange = ""
+	if device := at.device(); device != "" {
+		p.Spot, p.A.Spec = at, spec.ForDevice(&g.A.Spec, device)
+	}
+	return p
+}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"math"
@@ -289,4 +290,13 @@ func mustJSON(v any) []byte {
 func differs(p *placement, a *spec.Assignment) bool {
 	t := p.target()
 	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
+}
+
+// spot is where a copy of a group belongs.
+func (p *placement) spot() spot { return cmp.Or(p.Spot, spot(p.Pinned)) }
+
+// lostDevice reports whether a copy has ended at its worker because its device went, rather than by itself.
+func (p *placement) lostDevice() bool {
+	always := p.A.Spec.Restart.Policy == "" || p.A.Spec.Restart.Policy == "always"
+	return p.Group != "" && len(p.A.Devices) > 0 && p.Obs.State == skerry.Failed && always && !p.Removing
 }

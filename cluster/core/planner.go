@@ -131,20 +131,20 @@ func (pl *planner) planOne(now time.Time, site *sched.Site, assigned *spec.Assig
 }
 
 // planCopies tells where the copies of a group would go: at which of its spots, and what of each worker the copies before leave to it.
-func (pl *planner) planCopies(now time.Time, site *sched.Site, g *group, policy sched.Policy, req *sched.Request, decision *wire.Decision) {
-	for _, was := range pl.find.groupsOf[g.A.Service] {
+func (pl *planner) planCopies(now time.Time, site *sched.Site, of *group, policy sched.Policy, req *sched.Request, decision *wire.Decision) {
+	for _, was := range pl.find.groupsOf[of.A.Service] {
 		for _, p := range pl.find.copies(was.A.ID) {
 			if p.Worker != "" && !p.ended() {
 				site.Give(p.Worker, pl.find.request(p))
 			}
 		}
 	}
-	spots := pl.find.spots(&g.A.Spec)
+	spots := pl.find.spots(&of.A.Spec)
 	on := map[string]int{}
 	for _, at := range slices.Sorted(maps.Keys(spots)) {
 		var why []wire.Reason
 		for _, name := range spots[at] {
-			p := g.copyAt(at, name)
+			p := of.copyAt(at, name)
 			req.Only, req.Spec = name, &p.A.Spec
 			one := site.Place(now, policy, req, decision.Seed)
 			if one.Chosen == "" || at.device() != "" && on[name] >= spec.MaxCopiesWorker {
@@ -159,8 +159,8 @@ func (pl *planner) planCopies(now time.Time, site *sched.Site, g *group, policy 
 		}
 		decision.Why = append(decision.Why, why...)
 	}
-	if len(spots) == 0 && g.A.Spec.Mode == spec.ModePerDevice {
-		decision.Why = []wire.Reason{{What: "devices", Text: "no worker offers a device " + g.A.Spec.Devices[0].String(),
+	if len(spots) == 0 && of.A.Spec.Mode == spec.ModePerDevice {
+		decision.Why = []wire.Reason{{What: "devices", Text: "no worker offers a device " + of.A.Spec.Devices[0].String(),
 			Hint: "plug one in, or let a worker offer what it finds (--device-class); `skerry get devices` lists them"}}
 	}
 }

@@ -25,7 +25,7 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
 			return
 		}
-		if r := c.unknownMode(i.Target, i.Spec); r != nil {
+		if r := unknownMode(c, i.Target, i.Spec); r != nil {
 			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: []wire.Reason{*r}}, fx)
 			return
 		}
@@ -61,7 +61,7 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 
 // unknownMode says why a site does not get a service: it is of an earlier version, which does not know of an instance for each device and
 // would run one. Each site reports what of that its workers and itself know.
-func (c *Core) unknownMode(site string, s *spec.ServiceSpec) *wire.Reason {
+func unknownMode(c *Core, site string, s *spec.ServiceSpec) *wire.Reason {
 	if s.Mode != spec.ModePerDevice {
 		return nil
 	}

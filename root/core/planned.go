@@ -77,7 +77,7 @@ func (s *Search) rank(core *Core, now time.Time) {
 			p.site = p.i.Target
 			if len(p.i.Rejected) > 0 {
 				p.site = ""
-			} else if r := core.unknownMode(p.site, p.i.Spec); r != nil {
+			} else if r := unknownMode(core, p.site, p.i.Spec); r != nil {
 				p.site, p.d.Why = "", append(p.d.Why, *r)
 			}
 			continue
