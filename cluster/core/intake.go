@@ -423,23 +423,23 @@ func (in *intake) expand(now time.Time, of *group, policy sched.Policy, fx *wire
 		if have[at] {
 			continue
 		}
-		p := in.placeAt(now, of, at, spots[at], policy)
-		if p == nil || in.places[p.A.ID] != nil {
+		added := in.placeAt(now, of, at, spots[at], policy)
+		if added == nil || in.places[added.A.ID] != nil {
 			continue
 		}
-		if at.device() != "" && on[p.Pinned] >= spec.MaxCopiesWorker {
-			in.crowded(now, of, p, fx)
+		if at.device() != "" && on[added.Pinned] >= spec.MaxCopiesWorker {
+			in.crowded(now, of, added, fx)
 			continue
 		}
-		if over = in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
+		if over = in.admission.CheckQuota(in.usedBy(added.A.Org, added.A.ID), &added.A); over != nil {
 			break
 		}
-		on[p.Pinned]++
-		p.Created = now
-		p.Obs = wire.Observation{ID: p.A.ID, Gen: p.A.Gen, Fence: p.A.Fence, State: skerry.ClusterScheduled}
-		in.addPlacement(p)
-		in.wait(p.A.ID, true)
-		in.changed(now, p, fx)
+		on[added.Pinned]++
+		added.Created = now
+		added.Obs = wire.Observation{ID: added.A.ID, Gen: added.A.Gen, Fence: added.A.Fence, State: skerry.ClusterScheduled}
+		in.addPlacement(added)
+		in.wait(added.A.ID, true)
+		in.changed(now, added, fx)
 	}
 	return over
 }

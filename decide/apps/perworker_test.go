@@ -120,6 +120,7 @@ func TestPerDeviceIsCountedByItsSites(t *testing.T) {
 		t.Errorf("applied: %v, and the record is marked: %v; want no error, and a mark", fx.Err, marked)
 	}
 	s.take(fx)
+	s.take(s.c.Reconcile(s.now))
 	at := s.sites()
 	if len(at) != 2 {
 		t.Fatalf("there are %d instances for two sites, want one for each", len(at))
