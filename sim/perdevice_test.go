@@ -94,7 +94,7 @@ func (world *plant) counts(what string, ready, want int, status string) {
 	c := world.RootCore().Apps
 	v := c.View(c.App(web("lines").App), "root", false)
 	if s := v.Services[0]; s.Ready != ready || s.Want != want || v.Status != status {
-		world.t.Errorf("%s: the root shows %s with %d of %d (%s), want %s with %d of %d", what, v.Status, s.Ready, s.Want, s.Reason, status, ready,
+		world.t.Errorf("%s: the root has %s with %d of %d (%s), want %s with %d of %d", what, v.Status, s.Ready, s.Want, s.Reason, status, ready,
 			want)
 	}
 }

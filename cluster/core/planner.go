@@ -131,7 +131,8 @@ func (pl *planner) planOne(now time.Time, site *sched.Site, assigned *spec.Assig
 }
 
 // planCopies tells where the copies of a group would go: at which of its spots, and what of each worker the copies before leave to it.
-func (pl *planner) planCopies(now time.Time, site *sched.Site, of *group, policy sched.Policy, req *sched.Request, decision *wire.Decision) {
+func (pl *planner) planCopies(now time.Time, site *sched.Site, of *group, policy sched.Policy, req *sched.Request,
+	decision *wire.Decision) {
 	for _, was := range pl.find.groupsOf[of.A.Service] {
 		for _, p := range pl.find.copies(was.A.ID) {
 			if p.Worker != "" && !p.ended() {
