@@ -301,9 +301,9 @@ func TestPerDeviceFlaps(t *testing.T) {
 // TestPerDeviceAtAnOlderSite: a site of before this mode would run one instance. It gets none, and the root says why.
 func TestPerDeviceAtAnOlderSite(t *testing.T) {
 	world := newPlant(t, map[string][]string{"w1": {"a"}})
-	n := world.Workers["a/w1"]
-	n.facts.Features = slices.DeleteFunc(spec.AgentFeatures(), func(f string) bool { return f == spec.FeaturePerDevice })
-	world.Do(n, worker.Facts{Facts: world.machineOf(n)})
+	upgraded := world.Workers["a/w1"]
+	upgraded.facts.Features = slices.DeleteFunc(spec.AgentFeatures(), func(f string) bool { return f == spec.FeaturePerDevice })
+	world.Do(upgraded, worker.Facts{Facts: world.machineOf(upgraded)})
 	world.Run(time.Minute)
 	world.apply("x:1")
 	world.Run(time.Minute)
@@ -312,8 +312,8 @@ func TestPerDeviceAtAnOlderSite(t *testing.T) {
 	if why := c.InstancesOf(web("lines").App)[0].Reason; !strings.Contains(why, "knows mode perDevice") {
 		t.Errorf("the root's reason is %q, want that nobody there knows mode perDevice", why)
 	}
-	n.facts.Features = spec.AgentFeatures()
-	world.Do(n, worker.Facts{Facts: world.machineOf(n)})
+	upgraded.facts.Features = spec.AgentFeatures()
+	world.Do(upgraded, worker.Facts{Facts: world.machineOf(upgraded)})
 	world.Run(3 * time.Minute)
 	world.serves("upgraded", "w1 a x:1")
 }

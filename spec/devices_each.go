@@ -12,11 +12,11 @@ const MaxCopiesWorker = 128
 
 // EachDevice gives the devices of a worker that get an instance of a perDevice service each: those that fit its request, by name, each once
 // whatever names it has.
-func EachDevice(s *ServiceSpec, offers []DeviceOffer) (devices []DeviceOffer) {
+func EachDevice(service *ServiceSpec, offers []DeviceOffer) (devices []DeviceOffer) {
 	for i := range offers {
 		d := &offers[i]
 		_, name, _ := strings.Cut(d.Name, "=")
-		if len(s.Devices) == 1 && s.Devices[0].Fits(d) && CheckDeviceName(name) { // an agent may be anybody's
+		if len(service.Devices) == 1 && service.Devices[0].Fits(d) && CheckDeviceName(name) { // an agent may be anybody's
 			devices = append(devices, *d)
 		}
 	}
