@@ -75,7 +75,7 @@ func (p *progress) done(app skerry.AppKey) bool {
 	}
 	stuck := false
 	for _, s := range shown.Services {
-		if (s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && p.ready(app, s.Name) < s.Ready {
+		if (s.Mode == spec.ModeService || s.Mode.HasCopies()) && p.ready(app, s.Name) < s.Ready {
 			return false // that they are ready is on its way, and to be shown
 		}
 		if blocked(shown, &s) {

@@ -52,7 +52,7 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 				continue
 			}
 			n, former, serving := 1, 0, 0 // former: those that are not up to date, as far as is known
-			if s.Mode == spec.ModePerWorker {
+			if s.Mode.HasCopies() {
 				if n = i.Want; n == 0 && (i.State == skerry.Requested || i.Reason == "") {
 					n = 1 // its site has not said how many
 				}
@@ -65,7 +65,7 @@ func contradiction(c *apps.Controller, a *apps.App, v *view.AppView) string {
 			live += n
 			away := slices.ContainsFunc(i.Conditions, func(k skerry.Condition) bool { return k.Type == skerry.Reachable && !k.Status })
 			if away { // nobody knows
-			} else if s.Mode == spec.ModePerWorker {
+			} else if s.Mode.HasCopies() {
 				ready += i.Have + serving
 			} else if i.State == skerry.Running && skerry.HasCondition(i.Conditions, skerry.Ready) {
 				ready++
@@ -147,7 +147,7 @@ func (k *checker) shown() string {
 				}
 				at := skerry.ServiceKey{App: v.Key, Service: s.Name}
 				has := current[revision{at, s.Revision}] + k.entrusted(at)
-				if s.Mode == spec.ModePerWorker && s.Ready == s.Instances && s.UpToDate > has {
+				if s.Mode.HasCopies() && s.Ready == s.Instances && s.UpToDate > has {
 					return fmt.Sprintf("%s shows %d copies of %s up to date, and %d are", n.Name, s.UpToDate, at, has)
 				}
 			}

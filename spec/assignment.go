@@ -53,7 +53,7 @@ type Assignment struct {
 	// Signers are the public keys, in PEM, one of which must have signed each of its images, by the site's policy for
 	// its organisation, since it was given to a worker. Empty: none need to be signed, and above the site.
 	Signers []string `json:"signers,omitempty" cbor:"25,keyasint,omitempty"`
-	// Exchange says how a site lets the copies of a perWorker service take the place of those of another version: ExchangeHeld, ExchangeBack,
+	// Exchange says how a site lets copies (Mode.HasCopies) take the place of those of another version: ExchangeHeld, ExchangeBack,
 	// or empty: in turn. Workers are not told.
 	Exchange string `json:"exchange,omitempty" cbor:"26,keyasint,omitempty"`
 }

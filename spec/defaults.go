@@ -128,7 +128,7 @@ func (u *UpdateSpec) setDefaults(m Mode) {
 		}
 		orDefault(&k.For, Duration(time.Minute))
 	}
-	if m == ModeService || m == ModePerWorker {
+	if m == ModeService || m.HasCopies() {
 		orDefault(&u.Rollback, RollbackAutomatic)
 		ptrDefault(&u.HealthyTime, Duration(HealthyTime))
 	}

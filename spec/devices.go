@@ -57,6 +57,7 @@ type DeviceOffer struct {
 	Name   string // vendor.com/class=name, class=name or a path
 	Labels map[string]string
 	Node   string // of the host; offers with the same one are one device. Empty: it is not known
+	Host   string // where it answers in a network; empty: it is a device of the worker itself
 }
 
 // MaxDevices bounds the devices that a worker offers, and those of an instance.

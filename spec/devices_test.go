@@ -225,3 +225,28 @@ func BenchmarkPickDevices(b *testing.B) {
 		}
 	}
 }
+
+// Each device that fits gets an instance: once, by whatever name, and not by a name that no manifest could have.
+func TestEachDevice(t *testing.T) {
+	service := &ServiceSpec{Mode: ModePerDevice, Devices: []DeviceRequest{{Class: "serial", Match: map[string]string{"vendor": "0403"}}}}
+	like := map[string]string{"vendor": "0403"}
+	var names []string
+	for _, d := range EachDevice(service, []DeviceOffer{{Name: "serial=c", Labels: like, Node: "/dev/ttyUSB1"},
+		{Name: "serial=a", Labels: like, Node: "/dev/ttyUSB0"},
+		{Name: "serial=b", Labels: like, Node: "/dev/ttyUSB0"}, {Name: "serial=x", Labels: map[string]string{"vendor": "1"}},
+		{Name: "serials=a", Labels: like}, {Name: "serial=" + strings.Repeat("n", 300), Labels: like}, {Name: "serial=a b", Labels: like},
+		{Name: "serial=c", Labels: like}}) {
+		names = append(names, d.Name)
+	}
+	if got := strings.Join(names, " "); got != "serial=a serial=c" {
+		t.Errorf("devices that get an instance: got %q, want serial=a serial=c", got)
+	}
+	own := ForDevice(service, "serial=a")
+	if own.Devices[0].Class != "serial=a" || service.Devices[0].Class != "serial" {
+		t.Errorf("an instance asks for %q and the service for %q, want serial=a and serial", own.Devices[0].Class, service.Devices[0].Class)
+	}
+	if got, missing := own.PickDevices([]DeviceOffer{{Name: "serial=c", Labels: like}, {Name: "serial=a", Labels: like}},
+		Accelerators{}); missing != nil || len(got) != 1 || got[0] != "serial=a" {
+		t.Errorf("it is given %v, want serial=a alone", got)
+	}
+}

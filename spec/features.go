@@ -14,7 +14,8 @@ const (
 	FeatureFileSystem  = "fileSystem"
 	FeatureHostAddress = "hostAddress"
 	FeatureHostname    = "hostname"
-	FeatureNFS         = "nfs" // only of workers whose operator lets servers be mounted
+	FeatureNFS         = "nfs"       // only of workers whose operator lets servers be mounted
+	FeaturePerDevice   = "perDevice" // the mode; a site that does not know it would run one instance
 	FeaturePostStart   = "postStart"
 	FeaturePreStop     = "preStop"
 	FeatureServicePort = "servicePort"
@@ -26,8 +27,8 @@ const (
 // AgentFeatures lists what this build's agent honours, sorted.
 func AgentFeatures() []string {
 	return []string{FeatureAliases, FeatureChallenges, FeatureDeviceClass, FeatureEnvFields, FeatureEnvSecrets, FeatureExtraHosts,
-		FeatureFileSystem, FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePostStart, FeaturePreStop, FeatureServicePort,
-		FeatureSubPath, FeatureSysctls, FeatureUlimits}
+		FeatureFileSystem, FeatureHostAddress, FeatureHostname, FeatureNFS, FeaturePerDevice, FeaturePostStart, FeaturePreStop,
+		FeatureServicePort, FeatureSubPath, FeatureSysctls, FeatureUlimits}
 }
 
 // MaxFeatures bounds what is taken of the features that a worker or a site reports.
@@ -41,6 +42,9 @@ func FeaturesOf(s *ServiceSpec) []string {
 	}
 	if slices.ContainsFunc(s.Devices, func(r DeviceRequest) bool { return r.Class != "" }) {
 		out = append(out, FeatureDeviceClass)
+	}
+	if s.Mode == ModePerDevice {
+		out = append(out, FeaturePerDevice)
 	}
 	for container := range containersOf(s) {
 		if len(container.EnvFields) > 0 {

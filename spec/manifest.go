@@ -97,7 +97,12 @@ const (
 	ModeJob       Mode = "job"       // runs to completion
 	ModeCron      Mode = "cron"      // a job at each time of a schedule
 	ModePerWorker Mode = "perWorker" // one instance on every worker that fits
+	ModePerDevice Mode = "perDevice" // one instance for every device that fits
 )
+
+// HasCopies reports whether the owner of a service gives each site one instance of it, which stands for the copies there. The site counts
+// them: one for each of its workers, or for each device that its workers offer.
+func (m Mode) HasCopies() bool { return m == ModePerWorker || m == ModePerDevice }
 
 // ServiceSpec is one service: a main container, with init and side containers that share its network and volumes, what
 // it needs (the SLA) and how it is looked after.
@@ -108,7 +113,7 @@ type ServiceSpec struct {
 	Aliases []string `json:"aliases,omitempty" doc:"Further names of the service within its application. Several services may have the same one: it then leads to the instances of all of them, such as of two versions or of replicas that differ. Changing them restarts nothing."`
 	// Description is for people, and no part of what an instance runs.
 	Description string     `json:"description,omitempty" doc:"What the service is, in a few words for people; at most 1,000 bytes. Changing it restarts nothing."`
-	Mode        Mode       `json:"mode,omitempty" doc:"How many instances run and for how long. Default: service." enum:"service,job,cron,perWorker"`
+	Mode        Mode       `json:"mode,omitempty" doc:"How many instances run and for how long: perWorker is one on every worker that fits, perDevice one for every device of the class in devices. Default: service." enum:"service,job,cron,perWorker,perDevice"`
 	Replicas    *int       `json:"replicas,omitempty" doc:"Number of instances in mode service. Default: 1." min:"0" max:"10000"`
 	Scale       *ScaleSpec `json:"scale,omitempty" doc:"Makes the number of instances follow their load, in mode service; replicas is then the initial number."`
 	Job         *JobSpec   `json:"job,omitempty" doc:"Completions of a job or of each run of a cron service."`
@@ -324,15 +329,15 @@ type RestartSpec struct {
 type UpdateSpec struct {
 	Strategy       string    `json:"strategy,omitempty" doc:"rolling (the new one starts before an old one stops) or recreate. Default: rolling." enum:"rolling,recreate"`
 	MaxSurge       *int      `json:"maxSurge,omitempty" doc:"Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended." min:"0" max:"10000"`
-	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices. In mode perWorker, on so many workers of a site at a time the new version takes the place of the old one; 0 is 1." min:"0" max:"10000"`
-	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that start first and are watched. Default: none. In mode perWorker, so many workers of each site; default: one, for healthyTime."`
+	MaxUnavailable *int      `json:"maxUnavailable,omitempty" doc:"Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices. In modes perWorker and perDevice, on so many workers, or for so many devices, of a site at a time the new version takes the place of the old one; 0 is 1." min:"0" max:"10000"`
+	Canary         *Canary   `json:"canary,omitempty" doc:"Instances of the new version that start first and are watched. Default: none. In modes perWorker and perDevice, so many workers or devices of each site; default: one, for healthyTime."`
 	Batch          int       `json:"batch,omitempty" doc:"Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave." min:"0" max:"10000"`
 	Pause          Duration  `json:"pause,omitempty" doc:"Wait between waves. Default: 0s."`
-	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services and perWorker, where 0 is 10s."`
-	Rollback       string    `json:"rollback,omitempty" doc:"automatic (the previous version returns when the new one fails) or off. Default: automatic for services and perWorker, else off." enum:"automatic,off"`
+	HealthyTime    *Duration `json:"healthyTime,omitempty" doc:"Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services, and for perWorker and perDevice, where 0 is 10s."`
+	Rollback       string    `json:"rollback,omitempty" doc:"automatic (the previous version returns when the new one fails) or off. Default: automatic for services, perWorker and perDevice, else off." enum:"automatic,off"`
 	Failures       *int      `json:"failures,omitempty" doc:"Restarts and failures of instances of the new version, in total, after which it counts as failed. Default: 3." min:"1" max:"10000"`
 	Deadline       *Duration `json:"deadline,omitempty" doc:"Time without being ready, for an instance that has a place, after which the new version counts as failed. Default: 10m."`
-	Sites          string    `json:"sites,omitempty" doc:"In mode perWorker, how an update reaches several sites: inTurn (one site first, and once its update is done, as many at a time as are done already) or all (all at the same time). A site that is out of touch holds up no other one, and is updated when it is back. Default: inTurn." enum:"inTurn,all"`
+	Sites          string    `json:"sites,omitempty" doc:"In modes perWorker and perDevice, how an update reaches several sites: inTurn (one site first, and once its update is done, as many at a time as are done already) or all (all at the same time). A site that is out of touch holds up no other one, and is updated when it is back. Default: inTurn." enum:"inTurn,all"`
 	Limits         string    `json:"limits,omitempty" doc:"How a version that differs only in cpu and memory is rolled out: live (the limits of running instances change, if their worker supports it and has room) or replace (as any other version, for programs that read their limits when they start). Default: live." enum:"live,replace"`
 }
 

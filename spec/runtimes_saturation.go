@@ -163,7 +163,7 @@ func (c *checker) saturation(path string, service *ServiceSpec) {
 		case !f.given:
 		case service.Runtime != "" && service.Runtime != RuntimeAuto:
 			c.add(at, "leave out either", "it is for the choice of a runtime, and the service names %s", service.Runtime)
-		case service.Mode != "" && service.Mode != ModeService && service.Mode != ModePerWorker:
+		case service.Mode != "" && service.Mode != ModeService && !service.Mode.HasCopies():
 			c.add(at, "", "requests come to services, not in mode %s", service.Mode)
 		case len(service.Ports) == 0:
 			c.add(at, "add ports", "no requests come to a service without ports")

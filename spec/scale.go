@@ -70,7 +70,8 @@ func (c *checker) scale(path string, service *ServiceSpec) {
 	}
 	path += ".scale"
 	if service.Mode != "" && service.Mode != ModeService {
-		c.add(path, "jobs use job.parallelism; perWorker follows the workers", "scale only means something in mode service, not %s", service.Mode)
+		c.add(path, "jobs use job.parallelism; perWorker follows the workers, perDevice their devices",
+			"scale only means something in mode service, not %s", service.Mode)
 	}
 	lo, hi := service.Scale.Limits()
 	c.between(path+".min", lo, 0, 10000)

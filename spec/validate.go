@@ -125,7 +125,7 @@ func (a *Application) Validate() error {
 
 func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	c.name(p+".name", s.Name)
-	c.oneOf(p+".mode", string(s.Mode), "service", "job", "cron", "perWorker")
+	c.oneOf(p+".mode", string(s.Mode), "service", "job", "cron", "perWorker", "perDevice")
 	c.oneOf(p+".runtime", s.Runtime, RuntimeNames()...)
 	c.oneOf(p+".isolation", string(s.Isolation), Isolations()...)
 	c.runtimeClass(p, s)
@@ -182,6 +182,7 @@ func (c *checker) service(p string, s *ServiceSpec, app *ApplicationSpec) {
 	amounts(c, p, s)
 	c.volumes(p, s)
 	c.devices(p, s)
+	checkPerDevice(c, p, s)
 	c.secrets(p, s)
 	c.ports(p, s)
 	c.hosts(p, s)
@@ -257,18 +258,19 @@ func (c *checker) update(p string, s *ServiceSpec) {
 	}
 	controlled := u.Canary != nil || u.Batch > 0 || u.Rollback == RollbackAutomatic
 	switch {
-	case s.Mode == ModePerWorker:
+	case s.Mode.HasCopies():
 		if u.Batch > 0 {
 			c.add(p+".batch",
-				"write maxUnavailable, the number of workers of a site that are updated at a time", "waves are for mode service, not %s", s.Mode)
+				"write maxUnavailable, the number of workers or devices of a site that are updated at a time",
+				"waves are for mode service, not %s", s.Mode)
 		}
 	case controlled && s.Mode != "" && s.Mode != ModeService:
 		c.add(p, "leave canary, batch and rollback out", "waves and rollback are for mode service, not %s", s.Mode)
 	}
 	c.oneOf(p+".sites", u.Sites, SitesInTurn, SitesAll)
-	if u.Sites != "" && s.Mode != ModePerWorker {
+	if u.Sites != "" && !s.Mode.HasCopies() {
 		c.add(p+".sites",
-			"leave it out: replicas are replaced one by one, at whichever site they are", "this is for mode perWorker, not %s",
+			"leave it out: replicas are replaced one by one, at whichever site they are", "this is for modes perWorker and perDevice, not %s",
 			cmp.Or(s.Mode, ModeService))
 	}
 	if (u.Canary != nil || u.Batch > 0) && u.Strategy == "recreate" {
@@ -290,8 +292,8 @@ func (c *checker) mode(p string, s *ServiceSpec) {
 	if s.Replicas != nil {
 		c.between(p+".replicas", *s.Replicas, 0, 10000)
 		if s.Mode != "" && s.Mode != ModeService {
-			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers", "replicas only mean something in mode service, not %s",
-				s.Mode)
+			c.add(p+".replicas", "jobs use job.completions; perWorker follows the workers, perDevice their devices",
+				"replicas only mean something in mode service, not %s", s.Mode)
 		}
 	}
 	c.scale(p, s)

@@ -37,7 +37,7 @@ type RolloutView struct {
 	Reason    string            `json:"reason,omitempty" doc:"Reason of the last failure."`
 	Failing   bool              `json:"failing,omitempty" doc:"The new version has failed but stays, because rollback is off or impossible; see reason."`
 	Waits     string            `json:"waits,omitempty" doc:"Why the rollout is blocked: an old instance would have to end before a new one can start, and there is no place for the new one."`
-	Sites     *RolloutSites     `json:"sites,omitempty" doc:"How far the update is at the sites; only for mode perWorker, at a root."`
+	Sites     *RolloutSites     `json:"sites,omitempty" doc:"Progress at the sites; only for modes perWorker and perDevice, at a root."`
 	Refused   *RefusedView      `json:"refused,omitempty" doc:"Version that was rolled back. It is not retried until the manifest changes."`
 }
 

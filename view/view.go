@@ -100,7 +100,7 @@ type PlannedCopy struct {
 	Worker   string            `json:"worker,omitempty"`
 	Kept     bool              `json:"kept,omitempty"`
 	Resized  string            `json:"resized,omitempty" doc:"It stays, and its limits change from and to these values, without a restart where its worker supports that."`
-	Copies   int               `json:"copies,omitempty" doc:"For a perWorker service, the number of workers that qualify."`
+	Copies   int               `json:"copies,omitempty" doc:"For a perWorker or perDevice service, the workers or devices that qualify."`
 	Decision *wire.Decision    `json:"decision,omitempty"`
 }
 

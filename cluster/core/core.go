@@ -394,7 +394,7 @@ func (c *Core) NextWake() time.Time {
 	consider(c.Children.Due())
 	consider(c.Up.Due())
 	consider(c.queue.nextExpiry())
-	consider(c.intake.steadyAt)
+	consider(c.intake.nextLook())
 	consider(c.peers.Due())
 	away, heard := c.uplink.Away()
 	consider(c.dependents.Due(away, heard))
@@ -429,7 +429,7 @@ func (c *Core) settle(now time.Time, fx *wire.Effects, replies []wire.Message) {
 	for round := 0; round < 4; round++ {
 		c.intake.settleApps(now, fx)
 		c.reviewKept()
-		if c.retries() {
+		if c.retries() || c.intake.goneDue(now) {
 			for id := range c.stranded {
 				if p := c.places[id]; p.room.IsZero() {
 					p.again = time.Time{}

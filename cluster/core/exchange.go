@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"skerry.dev/skerry"
@@ -11,11 +12,12 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// A version of a perWorker service takes the place of another one worker by worker: its owner ends the group of the one and wants another
-// group, and the site keeps the copies of the first until the second serves where it has come.
+// A version of a perWorker service takes the place of another one worker by worker, one of a perDevice service device by device:
+// its owner ends the group of the one and wants another group, and the site keeps the copies of the first until the second serves where it
+// has come.
 //
 //	before: Removing ─► update.maxUnavailable of its copies end at a time, in turn ─► gone
-//	next:               a copy on each worker that keeps none of those ─► ready for update.healthyTime ─► the next ones end
+//	next:               a copy at each spot that keeps none of those ─► ready for update.healthyTime ─► the next ones end
 //
 // One that restarts, does not get ready, finds no room or takes its worker down holds up the rest, which serves as before, and the owner
 // takes it back: it wants the former group again, with the copies that it has yet. Workers that the next version is not for, or that are
@@ -50,13 +52,13 @@ func (in *intake) exchangeGroups(now time.Time, fx *wire.Effects) {
 			case turn > turnReady && (len(missing) > 0 || most == 0 || turn != turnNotFor && !in.proven(next)):
 				continue // it may only be out of touch or not ready for a moment, like all of them
 			case turn > turnReady:
-			case missing[p.Pinned] && (most > 0 || turn == turnNotReady): // another update has begun there, and is not over
-				in.begin(next, p.Pinned, fx)
+			case missing[p.spot()] && (most > 0 || turn == turnNotReady): // another update has begun there, and is not over
+				in.begin(next, p.spot(), fx)
 			case len(missing) >= most && !(back && turn == turnNotReady):
 				continue
 			default:
-				missing[p.Pinned] = true
-				in.begin(next, p.Pinned, fx)
+				missing[p.spot()] = true
+				in.begin(next, p.spot(), fx)
 			}
 			in.remove(now, p, fx)
 			in.retry()
@@ -79,11 +81,11 @@ func (in *intake) turn(next *group, p *placement) int {
 	switch {
 	case w == nil:
 		return turnNowhere
-	case p.Obs.Unreachable || w.refusing() != "" || w.report.Frozen != "":
+	case p.Obs.Unreachable || w.refusing() != "" || w.report.Frozen != "" || p.Spot != "" && w.untold:
 		return turnAway
-	case in.find.notFor(next.copyOn(w.Name)):
+	case in.find.notFor(next, p.spot(), w.Name):
 		return turnNotFor
-	case slices.Contains(next.Ailing, p.Pinned):
+	case slices.Contains(next.Ailing, p.spot()):
 		return turnAiling
 	case p.Obs.Ready:
 		return turnReady
@@ -91,7 +93,7 @@ func (in *intake) turn(next *group, p *placement) int {
 	return turnNotReady
 }
 
-// findAiling notes the workers whose copy of the version before serves nobody although others of that version serve. The next version
+// findAiling notes the spots whose copy of the version before serves nobody although others of that version serve. The next version
 // comes there last, and what becomes of it there says nothing about it. A copy that serves again before its turn has its worker judged.
 func (in *intake) findAiling(next *group, stay []*placement, fx *wire.Effects) {
 	if next.A.Exchange == spec.ExchangeBack {
@@ -104,12 +106,12 @@ func (in *intake) findAiling(next *group, stay []*placement, fx *wire.Effects) {
 	}
 	was := slices.Clone(next.Ailing)
 	for _, p := range stay {
-		at := slices.Index(next.Ailing, p.Pinned)
+		at := slices.Index(next.Ailing, p.spot())
 		switch {
 		case steady(p) && at >= 0:
 			next.Ailing = slices.Delete(next.Ailing, at, at+1)
 		case !steady(p) && at < 0 && serving[p.Group] && !p.Obs.Unreachable:
-			next.Ailing = append(next.Ailing, p.Pinned)
+			next.Ailing = append(next.Ailing, p.spot())
 		}
 	}
 	if !slices.Equal(was, next.Ailing) {
@@ -117,32 +119,24 @@ func (in *intake) findAiling(next *group, stay []*placement, fx *wire.Effects) {
 	}
 }
 
-// copyOn makes a copy of a group for a worker.
-func (g *group) copyOn(worker string) *placement {
-	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
-	p.A.ID += "-" + skerry.InstanceID(worker)
-	p.A.Exchange = ""
-	return p
-}
-
 // proven reports whether a copy of a group serves or has done its work, none being missing.
 func (in *intake) proven(g *group) bool {
 	return slices.ContainsFunc(in.copies(g.A.ID), func(p *placement) bool { return p.Obs.Ready || p.Obs.State == skerry.Terminated })
 }
 
-// begin notes that a worker has its turn, and settled that the next version serves there.
-func (in *intake) begin(next *group, worker string, fx *wire.Effects) {
+// begin notes that a spot has its turn, and settled that the next version serves there.
+func (in *intake) begin(next *group, at spot, fx *wire.Effects) {
 	for _, g := range in.former(next) {
-		if !slices.Contains(g.Begun, worker) {
-			g.Begun = append(g.Begun, worker)
+		if !slices.Contains(g.Begun, at) {
+			g.Begun = append(g.Begun, at)
 			fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
 		}
 	}
 }
 
-func (in *intake) settled(next *group, worker string, fx *wire.Effects) {
+func (in *intake) settled(next *group, at spot, fx *wire.Effects) {
 	for _, g := range in.former(next) {
-		if i := slices.Index(g.Begun, worker); i >= 0 {
+		if i := slices.Index(g.Begun, at); i >= 0 {
 			g.Begun = slices.Delete(g.Begun, i, i+1)
 			fx.Put(prefixGroup+string(g.A.ID), mustJSON(g))
 		}
@@ -166,7 +160,7 @@ func (in *intake) most(now time.Time, next *group, stay int) (most int, trial bo
 		canaries, watch = k.Of(len(copies)+stay), time.Duration(k.For)
 	}
 	for _, p := range copies {
-		if p.Obs.State == skerry.Terminated || in.steady(now, next, p.Pinned, watch) {
+		if p.Obs.State == skerry.Terminated || in.steady(now, next, p.spot(), watch) {
 			proven++
 		}
 	}
@@ -180,8 +174,8 @@ func (in *intake) most(now time.Time, next *group, stay int) (most int, trial bo
 }
 
 // steady reports whether a copy has been ready for the time for which it is watched. If not, it is looked at again then.
-func (in *intake) steady(now time.Time, next *group, worker string, atLeast time.Duration) bool {
-	r, ready := next.ready[worker]
+func (in *intake) steady(now time.Time, next *group, at spot, atLeast time.Duration) bool {
+	r, ready := next.ready[at]
 	if !ready {
 		return false
 	}
@@ -189,53 +183,61 @@ func (in *intake) steady(now time.Time, next *group, worker string, atLeast time
 	if watch <= 0 {
 		watch = spec.HealthyTime
 	}
-	at := r.since.Add(max(watch<<min(max(r.restarts, 0), 8), atLeast))
-	if now.Before(at) && (in.steadyAt.IsZero() || at.Before(in.steadyAt)) {
-		in.steadyAt = at
+	then := r.since.Add(max(watch<<min(max(r.restarts, 0), 8), atLeast))
+	if now.Before(then) && (in.steadyAt.IsZero() || then.Before(in.steadyAt)) {
+		in.steadyAt = then
 	}
-	return !now.Before(at)
+	return !now.Before(then)
 }
 
-// missing gives the workers on which neither version of a service can be counted on, as far as that is known of them.
-func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire.Effects) map[string]bool {
+// missing gives the spots at which neither version of a service can be counted on, as far as that is known of them.
+func (in *intake) missing(now time.Time, next *group, end []*placement, fx *wire.Effects) map[spot]bool {
 	if next.ready == nil {
-		next.ready = map[string]readiness{}
+		next.ready = map[spot]readiness{}
 	}
-	begun, here := in.begunFor(next), map[string]bool{}
-	out := maps.Clone(begun) // until its copy has been ready for long enough
+	begun, here := in.begunFor(next), map[spot]string{} // with their workers
+	out := maps.Clone(begun)                            // until its copy has been ready for long enough
 	for _, p := range end {
-		out[p.Pinned] = true
+		out[p.spot()] = true
 	}
 	for _, p := range in.copies(next.A.ID) {
-		out[p.Pinned], here[p.Pinned] = true, p.Worker != ""
-		r, ready := next.ready[p.Pinned]
+		out[p.spot()], here[p.spot()] = true, p.Worker
+		r, ready := next.ready[p.spot()]
 		switch {
 		case p.Obs.State == skerry.Terminated: // it has done its work
-			delete(out, p.Pinned)
-			in.settled(next, p.Pinned, fx)
+			delete(out, p.spot())
+			in.settled(next, p.spot(), fx)
 			continue
 		case !p.Obs.Ready || p.Obs.CrashLoop != "":
-			delete(next.ready, p.Pinned)
+			delete(next.ready, p.spot())
 			continue
 		case !ready || r.restarts != p.Obs.Restarts || r.since.After(now): // the clock was set back
 			r = readiness{now, p.Obs.Restarts}
-			next.ready[p.Pinned] = r
+			next.ready[p.spot()] = r
 		}
-		if in.steady(now, next, p.Pinned, 0) {
-			delete(out, p.Pinned)
-			in.settled(next, p.Pinned, fx)
+		if in.steady(now, next, p.spot(), 0) {
+			delete(out, p.spot())
+			in.settled(next, p.spot(), fx)
 		}
 	}
-	for name := range out {
-		switch w := in.workers[name]; {
-		case w == nil, w.report.Frozen != "", slices.Contains(next.Ailing, name):
-			delete(out, name)
-		case w.sight.Lost():
-			if !begun[name] { // else the next version may have taken it down
-				delete(out, name)
+	var spots map[spot][]string
+	for at := range out {
+		name := cmp.Or(here[at], at.worker())
+		if name == "" { // its copy has yet to get a worker
+			if spots == nil {
+				spots = in.find.spots(&next.A.Spec)
 			}
-		case !here[name] && (w.refusing() != "" || in.find.notFor(next.copyOn(name))):
-			delete(out, name)
+			name = strings.Join(spots[at][:min(len(spots[at]), 1)], "")
+		}
+		switch w := in.workers[name]; {
+		case w == nil, w.report.Frozen != "", slices.Contains(next.Ailing, at):
+			delete(out, at)
+		case w.sight.Lost():
+			if !begun[at] { // else the next version may have taken it down
+				delete(out, at)
+			}
+		case here[at] == "" && (w.refusing() != "" || in.find.notFor(next, at, name)):
+			delete(out, at)
 		}
 	}
 	return out

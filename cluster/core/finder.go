@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -431,8 +432,29 @@ const (
 	gatherLook = 500 * time.Millisecond
 )
 
-// notFor reports whether the worker of a copy is none for its service, whatever runs there.
-func (f *finder) notFor(p *placement) bool {
+// spots gives where the copies of a service belong, with the workers on which each can be, by name.
+func (f *finder) spots(s *spec.ServiceSpec) map[spot][]string {
+	out := map[spot][]string{}
+	for _, name := range slices.Sorted(maps.Keys(f.workers)) {
+		if s.Mode != spec.ModePerDevice {
+			out[spot(name)] = []string{name}
+			continue
+		}
+		for _, d := range spec.EachDevice(s, f.site.Devices(name)) {
+			at := deviceSpot(name, &d)
+			out[at] = append(out[at], name)
+		}
+	}
+	return out
+}
+
+// notFor reports whether a spot is none for a group's service, whatever runs there.
+func (f *finder) notFor(g *group, at spot, worker string) bool {
+	device := at.device()
+	if of := g.A.Spec.DeviceClasses(); device != "" && (len(of) != 1 || of[0] != spec.DeviceClass(device)) {
+		return true
+	}
+	p := g.copyAt(at, worker)
 	policy, _, why := f.policyOf(&p.A)
-	return why == nil && f.site.Fails(policy.OfMachines(), f.request(p), p.Pinned) != nil
+	return why == nil && f.site.Fails(policy.OfMachines(), f.request(p), worker) != nil
 }

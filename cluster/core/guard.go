@@ -100,6 +100,9 @@ func (g *guard) loseWorker(now time.Time, w *worker, fx *wire.Effects) {
 			g.drop(now, inst, fx)
 		case inst.Group != "":
 			inst.Obs.Unreachable, inst.Obs.Ready = true, false
+			if inst.spot().inNetwork() {
+				g.retry() // another worker may see its device
+			}
 			g.changed(now, inst, fx)
 		case inst.Obs.State == skerry.Terminated || inst.Obs.State == skerry.Failed:
 			// ended: nothing to place anew

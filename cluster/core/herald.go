@@ -108,7 +108,9 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 	o := wire.Observation{ID: g.A.ID, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Restart: g.A.Restart,
 		Want: len(list) + len(turns)}
 	if len(list) == 0 {
-		o.Reason = "no worker fits yet"
+		if o.Reason = "no worker fits yet"; g.A.Spec.Mode == spec.ModePerDevice {
+			o.Reason = "no worker offers a device that fits yet"
+		}
 	}
 	for _, p := range list {
 		switch {
@@ -125,7 +127,7 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		if o.CrashLoop == "" {
 			o.CrashLoop = h.workers.redact(p, p.Obs.CrashLoop)
 		}
-		if !slices.Contains(g.Ailing, p.Pinned) { // restarts speak against the version
+		if !slices.Contains(g.Ailing, p.spot()) { // restarts speak against the version
 			o.Restarts += p.Obs.Restarts
 		}
 		if p.Obs.State == skerry.Running { // else it will run as if it was restarted
@@ -133,7 +135,11 @@ func (h *herald) tellGroup(now time.Time, g *group, fx *wire.Effects) {
 		}
 	}
 	if len(turns) > 0 && o.Reason == "" {
-		o.Reason = "the version before runs on " + strconv.Itoa(len(turns)) + " workers until it is their turn"
+		what := " workers until it is their turn"
+		if g.A.Spec.Mode == spec.ModePerDevice {
+			what = " devices until it is their turn"
+		}
+		o.Reason = "the version before runs on " + strconv.Itoa(len(turns)) + what
 	}
 	o.Copies = h.counts(g, list, turns)
 	o.Ready = o.Want > 0 && o.Have == o.Want
@@ -161,13 +167,13 @@ func (h *herald) counts(of *group, list, turns []*placement) *wire.Copies {
 		switch {
 		case p.Obs.State == skerry.Terminated:
 			sum.Done++
-		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.workers.silent(p, begun) && !slices.Contains(of.Ailing, p.Pinned):
+		case (!p.Obs.Ready || p.Obs.CrashLoop != "") && !h.workers.silent(p, begun) && !slices.Contains(of.Ailing, p.spot()):
 			sum.Short++
 		}
-		delete(begun, p.Pinned)
+		delete(begun, p.spot())
 	}
-	for name := range begun { // the other one has not ended yet
-		if w := h.workers[name]; w != nil && w.report.Frozen == "" && w.refusing() == "" { // else nothing can come there
+	for at := range begun { // the other one has not ended yet
+		if w := h.workers[at.worker()]; w != nil && w.report.Frozen == "" && w.refusing() == "" { // else nothing can come there
 			sum.Short++
 		}
 	}

@@ -3,18 +3,20 @@ package core
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"skerry.dev/skerry"
 	"skerry.dev/skerry/cluster/placing"
 	"skerry.dev/skerry/decide/apps"
 	"skerry.dev/skerry/decide/members"
+	"skerry.dev/skerry/decide/sched"
 	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
-// intake takes what the root and the site's own applications want here: instances, groups with a copy on each worker, and questions about
-// successors. What the admission policy refuses goes back to its owner.
+// intake takes what the root and the site's own applications want here: instances, groups with copies on workers or for devices, and
+// questions about successors. What the admission policy refuses goes back to its owner.
 //
 //	the root ─┐            ┌─ refuse
 //	           ├─► accept ─┼─ adopt: a worker runs it already
@@ -24,11 +26,13 @@ type intake struct {
 	find *finder
 	// steadyAt is when a copy of a group that takes another one's place will have been ready for long enough; zero: nobody waits for one.
 	steadyAt time.Time
+	// goneAt is when a copy ends whose device has gone; zero: none is gone.
+	goneAt time.Time
 }
 
 // accept takes an assignment, new or changed, from the root or from the site's own applications.
 func (in *intake) accept(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
-	if a.Spec.Mode == spec.ModePerWorker {
+	if a.Spec.Mode.HasCopies() {
 		in.acceptGroup(now, a, origin, fx)
 		return
 	}
@@ -222,7 +226,7 @@ func (in *intake) deleteInstance(now time.Time, m apps.DeleteInstance, fx *wire.
 	in.move(now, p, "deleted by "+m.Actor, false, fx)
 }
 
-// acceptGroup takes a perWorker assignment.
+// acceptGroup takes a perWorker or perDevice assignment.
 func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, fx *wire.Effects) {
 	g := in.groups[a.ID]
 	if g != nil && a.Fence.RootEpoch < g.A.Fence.RootEpoch {
@@ -239,7 +243,7 @@ func (in *intake) acceptGroup(now time.Time, a spec.Assignment, origin string, f
 	}
 	g.Removing, g.Begun = false, nil // its owner may want it back, before the copies of another one have taken the place of all of its own
 	in.strikeGroup(a.ID)
-	g.A = a
+	g.A, g.PerDevice = a, a.Spec.Mode == spec.ModePerDevice
 	in.enterGroup(g)
 	fx.Put(prefixGroup+string(a.ID), mustJSON(g))
 	for _, p := range in.copies(a.ID) {
@@ -264,8 +268,9 @@ func (in *intake) watch(now time.Time, next *group, trial bool, fx *wire.Effects
 	}
 }
 
-// expandGroups gives every worker that fits its copy, and ends copies on workers that are no longer there.
+// expandGroups gives the groups their copies.
 func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
+	in.goneAt = time.Time{}
 	for _, id := range sortedIDs(in.groups) {
 		g := in.groups[id]
 		if g.Removing {
@@ -282,42 +287,13 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
-		have := map[string]bool{}
-		stay, _ := in.before(g)
-		for _, p := range stay {
-			have[p.Pinned] = true
-		}
-		for _, p := range in.copies(id) {
-			have[p.Pinned] = true
-			if in.workers[p.Pinned] == nil {
-				in.remove(now, p, fx)
-			}
-		}
 		policy, _, why := in.find.policyOf(&g.A)
 		if why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
 			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
-		var over *wire.Reason
-		for _, name := range slices.Sorted(maps.Keys(in.workers)) {
-			if have[name] {
-				continue
-			}
-			p := g.copyOn(name)
-			p.Created = now
-			if in.site.Place(now, policy, in.find.request(p), 0).Chosen == "" {
-				continue
-			}
-			if over = in.admission.CheckQuota(in.usedBy(p.A.Org, p.A.ID), &p.A); over != nil {
-				break
-			}
-			a := p.A
-			p.Obs = wire.Observation{ID: a.ID, Gen: a.Gen, Fence: a.Fence, State: skerry.ClusterScheduled}
-			in.addPlacement(p)
-			in.wait(a.ID, true)
-			in.changed(now, p, fx)
-		}
+		over := in.expand(now, g, policy, fx)
 		if over != nil && len(in.copies(id)) == 0 {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: over.Text,
 				Why: []wire.Reason{*over}}
@@ -423,4 +399,137 @@ func whyAt(why []wire.Reason) string {
 		}
 	}
 	return why[0].Text
+}
+
+// expand gives every spot that fits its copy, and ends copies whose spot is no longer there. It says what is over a quota.
+func (in *intake) expand(now time.Time, of *group, policy sched.Policy, fx *wire.Effects) (over *wire.Reason) {
+	spots, have, on := in.find.spots(&of.A.Spec), map[spot]bool{}, map[string]int{}
+	stay, _ := in.before(of)
+	for _, p := range stay {
+		have[p.spot()] = true
+		on[p.Pinned]++
+	}
+	for _, p := range in.copies(of.A.ID) {
+		have[p.spot()] = true
+		on[p.Pinned]++
+		in.review(now, of, p, spots[p.spot()], policy, fx)
+	}
+	for at := range in.begunFor(of) {
+		if w := in.workers[at.worker()]; at.device() != "" && len(spots[at]) == 0 && !have[at] && (w == nil || !w.untold) {
+			in.settled(of, at, fx) // there is nothing that the next version could serve
+		}
+	}
+	for _, at := range slices.Sorted(maps.Keys(spots)) {
+		if have[at] {
+			continue
+		}
+		added := in.placeAt(now, of, at, spots[at], policy)
+		if added == nil || in.places[added.A.ID] != nil {
+			continue
+		}
+		if at.device() != "" && on[added.Pinned] >= spec.MaxCopiesWorker {
+			in.crowded(now, of, added, fx)
+			continue
+		}
+		if over = in.admission.CheckQuota(in.usedBy(added.A.Org, added.A.ID), &added.A); over != nil {
+			break
+		}
+		on[added.Pinned]++
+		added.Created = now
+		added.Obs = wire.Observation{ID: added.A.ID, Gen: added.A.Gen, Fence: added.A.Fence, State: skerry.ClusterScheduled}
+		in.addPlacement(added)
+		in.wait(added.A.ID, true)
+		in.changed(now, added, fx)
+	}
+	return over
+}
+
+// placeAt makes the copy for a spot on the best of the workers on which it can be; nil: none of them can take it. One that runs it already
+// comes first.
+func (in *intake) placeAt(now time.Time, g *group, at spot, workers []string, policy sched.Policy) (best *placement) {
+	score := 0.0
+	for _, name := range workers {
+		p := g.copyAt(at, name)
+		d := in.site.Place(now, policy, in.find.request(p), 0)
+		if d.Chosen == "" {
+			continue
+		}
+		if len(workers) == 1 || in.orphan[p.A.ID][name] {
+			return p
+		}
+		if s := d.Top[0].Score; best == nil || s > score {
+			best, score = p, s
+		}
+	}
+	return best
+}
+
+// review ends a copy whose worker has left, or whose device has been gone for a while, and moves one for a device in a network to another
+// worker that sees it. The workers given are those that do.
+func (in *intake) review(now time.Time, of *group, held *placement, workers []string, policy sched.Policy, fx *wire.Effects) {
+	at := in.workers[held.Pinned]
+	seen := slices.Contains(workers, held.Pinned)
+	switch {
+	case held.Removing, at != nil && at.untold && !at.sight.Lost(): // it has yet to tell of its devices
+		return
+	case len(workers) == 0 && held.Spot != "" && at != nil && (held.gone.IsZero() || now.Before(held.gone.Add(deviceGrace))) && !held.ended():
+		if held.gone.IsZero() {
+			held.gone = now
+		}
+		if at := held.gone.Add(deviceGrace); in.goneAt.IsZero() || at.Before(in.goneAt) {
+			in.goneAt = at
+		}
+		return
+	case len(workers) == 0:
+		if held.Spot != "" {
+			in.settled(of, held.Spot, fx)
+		}
+		in.remove(now, held, fx)
+		return
+	}
+	held.gone = time.Time{}
+	if !held.spot().inNetwork() || seen && held.Worker != "" && !at.sight.Lost() && at.Drain == nil {
+		return
+	}
+	why := "its worker does not see its device any more"
+	switch {
+	case held.Worker == "":
+		why = "another worker can take it"
+	case at != nil && at.sight.Lost():
+		why = "its worker is out of touch, and another one sees its device"
+	case at != nil && at.Drain != nil:
+		why = "its worker is drained"
+	}
+	others := slices.DeleteFunc(slices.Clone(workers), func(name string) bool { return name == held.Pinned && held.Worker != "" })
+	best := in.placeAt(now, of, held.spot(), others, policy)
+	if best == nil || best.Pinned == held.Pinned {
+		return
+	}
+	held.Pinned = best.Pinned
+	if held.Worker == "" {
+		in.changed(now, held, fx)
+		return
+	}
+	in.move(now, held, why, false, fx)
+}
+
+// nextLook is when copies of groups are to be looked at next; zero: at no time.
+func (in *intake) nextLook() time.Time {
+	if in.goneAt.IsZero() || !in.steadyAt.IsZero() && in.steadyAt.Before(in.goneAt) {
+		return in.steadyAt
+	}
+	return in.goneAt
+}
+
+// goneDue reports whether it is time to look for copies whose device has gone.
+func (in *intake) goneDue(now time.Time) bool { return !in.goneAt.IsZero() && !now.Before(in.goneAt) }
+
+// crowded tells once that a worker offers more devices than get an instance.
+func (in *intake) crowded(now time.Time, g *group, p *placement, fx *wire.Effects) {
+	if g.crowded {
+		return
+	}
+	g.crowded = true
+	in.event(fx, now, p, wire.EventWarning, "TooManyDevices", "worker "+p.Pinned+" offers more devices than get an instance of this service: "+
+		strconv.Itoa(spec.MaxCopiesWorker)+" do")
 }

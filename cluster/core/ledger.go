@@ -404,19 +404,22 @@ func (l *ledger) Checkpoint(id skerry.InstanceID, to string) (worker string, err
 	return p.Worker, nil
 }
 
-// group is a perWorker assignment with one placement on each worker that fits.
+// group is a perWorker or perDevice assignment, with one placement at each spot that fits.
 type group struct {
 	A        spec.Assignment `json:"assignment"`
 	Origin   string          `json:"origin"`
 	Removing bool            `json:"removing,omitempty"`
 	Created  time.Time       `json:"created"`
-	// Begun are workers on which a copy was told to end for one of another group, which has not served there for long enough yet.
-	Begun []string `json:"begun,omitempty"`
-	// Ailing are workers on which the version before served nobody while it served elsewhere: this one is not judged by its copies there.
-	Ailing []string `json:"ailing,omitempty"`
+	// PerDevice is its mode. Nobody reads it: an older program, which would make one copy for each worker, refuses the store.
+	PerDevice bool `json:"perDevice,omitempty"`
+	// Begun are spots at which a copy was told to end for one of another group, which has not served there for long enough yet.
+	Begun []spot `json:"begun,omitempty"`
+	// Ailing are spots at which the version before served nobody while it served elsewhere: this one is not judged by its copies there.
+	Ailing []spot `json:"ailing,omitempty"`
 
-	trial bool                 // its first copies are watched before others follow
-	ready map[string]readiness // of its copies, by worker, while it takes another one's place; after a start they are watched anew
+	trial   bool               // its first copies are watched before others follow
+	ready   map[spot]readiness // of its copies, while it takes another one's place; after a start they are watched anew
+	crowded bool               // it was told that a worker has too many devices
 }
 
 // answer is what the owner of an instance was told last about its successor.
@@ -478,11 +481,12 @@ type readiness struct {
 	restarts int
 }
 
-// rivals lists the groups of the service and the owner of a group, itself included, by id.
+// rivals lists the groups of the service, the mode and the owner of a group, itself included, by id. One of another mode takes no place of
+// its copies: they are at other spots.
 func (l *ledger) rivals(g *group) (out []*group) {
 	of := l.groupsOf[g.A.Service]
 	for _, id := range sortedIDs(of) {
-		if of[id].Origin == g.Origin {
+		if of[id].Origin == g.Origin && of[id].A.Spec.Mode == g.A.Spec.Mode {
 			out = append(out, of[id])
 		}
 	}
@@ -494,9 +498,9 @@ func (l *ledger) former(next *group) []*group {
 	return slices.DeleteFunc(l.rivals(next), func(g *group) bool { return !g.Removing })
 }
 
-// begunFor gives the workers on which a copy has ended, or is to, for one of a group that has not served there for long enough yet.
-func (l *ledger) begunFor(next *group) map[string]bool {
-	out := map[string]bool{}
+// begunFor gives the spots at which a copy has ended, or is to, for one of a group that has not served there for long enough yet.
+func (l *ledger) begunFor(next *group) map[spot]bool {
+	out := map[spot]bool{}
 	for _, g := range l.former(next) {
 		for _, name := range g.Begun {
 			out[name] = true
@@ -543,4 +547,15 @@ func (l *ledger) taking() (out []*group) {
 	}
 	slices.SortFunc(out, func(a, b *group) int { return cmp.Compare(a.A.ID, b.A.ID) })
 	return out
+}
+
+// copyAt makes a copy of a group for a spot, on a worker.
+func (g *group) copyAt(at spot, worker string) *placement {
+	p := &placement{A: g.A, Origin: g.Origin, Group: g.A.ID, location: location{Pinned: worker}}
+	p.A.ID += "-" + skerry.InstanceID(at.suffix())
+	p.A.Exchange = ""
+	if device := at.device(); device != "" {
+		p.Spot, p.A.Spec = at, spec.ForDevice(&g.A.Spec, device)
+	}
+	return p
 }

@@ -421,3 +421,21 @@ func (l *lifecycle) ScaleOf(k skerry.ServiceKey) *view.ScaleView {
 	}
 	return l.Apps.Scale(k)
 }
+
+const (
+	// deviceGrace is for how long a copy is kept whose device has gone: one that is plugged in again soon gets it back. What comes and goes
+	// all the time does not have the site make copies all the time.
+	deviceGrace = 30 * time.Second
+	// A copy that lost its device is started again after a time that doubles, up to the longest, unless it ran for long.
+	firstAgain, longestAgain, ranLong = time.Second, time.Minute, 10 * time.Minute
+)
+
+// restart has a copy started again that its worker has given up for its device, as others are by their owner.
+func (l *lifecycle) restart(now time.Time, p *placement, fx *wire.Effects) {
+	if now.Sub(p.Placed) > ranLong {
+		p.Moves = 0
+	}
+	p.Moves++
+	l.move(now, p, p.Obs.Reason, false, fx)
+	p.again = now.Add(min(firstAgain<<min(p.Moves-1, 10), longestAgain))
+}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"math"
@@ -57,6 +58,7 @@ type placement struct {
 type location struct {
 	Worker string   `json:"worker,omitempty"`
 	Pinned string   `json:"pinned,omitempty"` // the only worker that will do
+	Spot   spot     `json:"spot,omitempty"`   // of a copy for a device
 	Avoid  []string `json:"avoid,omitempty"`
 	Moves  int      `json:"moves,omitempty"`
 }
@@ -78,6 +80,7 @@ type used struct {
 type seeking struct {
 	room  time.Time // others are making room for it
 	again time.Time // plugins ruled it out, or a copy of it may still run
+	gone  time.Time // since when nobody offers its device; zero: somebody does
 }
 
 // successor is a second copy of an instance that is to take over from the first: make before break. Both have the same
@@ -197,6 +200,10 @@ func (p *placement) at(worker string) bool {
 func (p *placement) bound(force bool) string {
 	s := &p.A.Spec
 	switch {
+	case p.spot().inNetwork():
+		return "it is the copy for a device in a network, which the site gives to a worker that sees it"
+	case p.Spot != "":
+		return "it is the copy for a device of the worker"
 	case p.Pinned != "":
 		return "it is the worker's own copy of a service that runs once per worker"
 	case s.Placement.Worker != "":
@@ -283,4 +290,13 @@ func mustJSON(v any) []byte {
 func differs(p *placement, a *spec.Assignment) bool {
 	t := p.target()
 	return a.Spec.Revision() != t.Spec.Revision() || a.Org != t.Org || a.Service != t.Service || !maps.Equal(a.Digest, t.Digest)
+}
+
+// spot is where a copy of a group belongs.
+func (p *placement) spot() spot { return cmp.Or(p.Spot, spot(p.Pinned)) }
+
+// lostDevice reports whether a copy has ended at its worker because its device went, rather than by itself.
+func (p *placement) lostDevice() bool {
+	always := p.A.Spec.Restart.Policy == "" || p.A.Spec.Restart.Policy == "always"
+	return p.Group != "" && len(p.A.Devices) > 0 && p.Obs.State == skerry.Failed && always && !p.Removing
 }

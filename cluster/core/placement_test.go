@@ -14,13 +14,13 @@ import (
 // A placement is one record, in this order, whoever owns which part of it.
 func TestPlacementRecord(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	p := placement{Origin: "root", Group: "g", location: location{"w", "w", []string{"v"}, 1},
+	p := placement{Origin: "root", Group: "g", location: location{"w", "w", "w/d=1", []string{"v"}, 1},
 		Removing: true, Refused: true, Placed: now, Extra: 1,
 		Timeline: []wire.Step{{}}, Decision: &wire.Decision{}, Started: placing.Started{Ran: true, Late: &placing.Late{}}, Next: &successor{},
-		resizing: resizing{&resize{}, &wire.LimitsRefusal{}}, Original: &original{}, used: used{&wire.QoS{}, 1}, seeking: seeking{now, now}}
+		resizing: resizing{&resize{}, &wire.LimitsRefusal{}}, Original: &original{}, used: used{&wire.QoS{}, 1}, seeking: seeking{now, now, now}}
 	p.Strain.Crowded, p.Balanced, p.Balances, p.Users = "x", now, 1, []wire.UserPosition{{}}
 	data := mustJSON(&p)
-	want := []string{"assignment", "origin", "group", "worker", "pinned", "avoid", "moves", "removing", "refused", "observation", "placed", "created", "extra", "timeline",
+	want := []string{"assignment", "origin", "group", "worker", "pinned", "spot", "avoid", "moves", "removing", "refused", "observation", "placed", "created", "extra", "timeline",
 		"decision", "strain", "ran", "late", "next", "resize", "limits", "original"}
 	var got []string
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -45,9 +45,9 @@ func (pl *planner) PlanApp(now time.Time, app spec.Application, digests map[stri
 	return out, nil
 }
 
-// copiesOf counts the workers that would get a copy of a perWorker service.
+// copiesOf counts the copies that a perWorker or perDevice service would get.
 func copiesOf(a *spec.Assignment, d *wire.Decision) int {
-	if a.Spec.Mode != spec.ModePerWorker {
+	if !a.Spec.Mode.HasCopies() {
 		return 0
 	}
 	return len(d.Top)
@@ -63,7 +63,7 @@ func (pl *planner) Plan(now time.Time, items []spec.Assignment) []wire.Decision 
 	for n := range items {
 		a := &items[n]
 		d := pl.planOne(now, site, a, planned[a.Org], peers, uint64(n)+pl.find.questions.Round())
-		if d.Chosen != "" && a.Spec.Mode != spec.ModePerWorker {
+		if d.Chosen != "" && !a.Spec.Mode.HasCopies() {
 			planned[a.Org] = append(planned[a.Org], a)
 			site.Take(d.Chosen, &sched.Request{Spec: &a.Spec, Need: a.Spec.Need()})
 			peers = append(peers, sched.Peer{Worker: d.Chosen, Service: a.Service.Service, Labels: a.Spec.Labels, Links: a.Spec.Links})
@@ -118,17 +118,9 @@ func (pl *planner) planOne(now time.Time, site *sched.Site, assigned *spec.Assig
 		}
 		req.Users = append(req.Users, p)
 	}
-	if assigned.Spec.Mode == spec.ModePerWorker {
+	if assigned.Spec.Mode.HasCopies() {
 		decision.Policy = policy.Name
-		for _, name := range slices.Sorted(maps.Keys(pl.find.workers)) {
-			req.Only = name
-			if one := site.Place(now, policy, req, seed); one.Chosen != "" {
-				decision.Top = append(decision.Top, wire.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
-				decision.Chosen = name
-			} else {
-				decision.Why = append(decision.Why, one.Why...)
-			}
-		}
+		pl.planCopies(now, site.Clone(), &group{A: *assigned}, policy, req, &decision)
 		return decision
 	}
 	decision = site.Place(now, policy, req, seed)
@@ -136,6 +128,42 @@ func (pl *planner) planOne(now time.Time, site *sched.Site, assigned *spec.Assig
 		decision.Why = append(decision.Why, wire.Reason{What: "plugin", Text: fmt.Sprintf("plugin %s has a say when it is placed", p.Name)})
 	}
 	return decision
+}
+
+// planCopies tells where the copies of a group would go: at which of its spots, and what of each worker the copies before leave to it.
+func (pl *planner) planCopies(now time.Time, site *sched.Site, of *group, policy sched.Policy, req *sched.Request,
+	decision *wire.Decision) {
+	for _, was := range pl.find.groupsOf[of.A.Service] {
+		for _, p := range pl.find.copies(was.A.ID) {
+			if p.Worker != "" && !p.ended() {
+				site.Give(p.Worker, pl.find.request(p))
+			}
+		}
+	}
+	spots := pl.find.spots(&of.A.Spec)
+	on := map[string]int{}
+	for _, at := range slices.Sorted(maps.Keys(spots)) {
+		var why []wire.Reason
+		for _, name := range spots[at] {
+			p := of.copyAt(at, name)
+			req.Only, req.Spec = name, &p.A.Spec
+			one := site.Place(now, policy, req, decision.Seed)
+			if one.Chosen == "" || at.device() != "" && on[name] >= spec.MaxCopiesWorker {
+				why = append(why, one.Why...)
+				continue
+			}
+			decision.Top = append(decision.Top, wire.Candidate{Name: name, Score: one.Top[0].Score, Chosen: true})
+			decision.Chosen, why = name, nil
+			on[name]++
+			site.Take(name, req)
+			break
+		}
+		decision.Why = append(decision.Why, why...)
+	}
+	if len(spots) == 0 && of.A.Spec.Mode == spec.ModePerDevice {
+		decision.Why = []wire.Reason{{What: "devices", Text: "no worker offers a device " + of.A.Spec.Devices[0].String(),
+			Hint: "plug one in, or let a worker offer what it finds (--device-class); `skerry get devices` lists them"}}
+	}
 }
 
 // RuntimeChoices tells how each runtime stands to an instance, and how many workers have it.

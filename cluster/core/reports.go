@@ -364,19 +364,32 @@ func (rp *reports) observe(now time.Time, worker string, o wire.Observation, fx 
 		rp.resume(now, p, fx)
 		return
 	}
-	job := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
-	if o.State == skerry.Failed && !job && !p.Removing && p.Group == "" {
-		if p.Moves++; p.Moves < maxMoves && rp.find.othersFit(p) {
-			rp.event(fx, now, p, wire.EventWarning, "Failed", o.Reason)
-			rp.move(now, p, o.Reason, true, fx)
-			return
-		}
+	if rp.again(now, p, fx) {
+		return
 	}
 	if further {
 		rp.further(now, p, fx)
 		return
 	}
 	rp.changed(now, p, fx)
+}
+
+// again gives what has failed another try: elsewhere, or where it belongs if it is a copy that has lost its device.
+func (rp *reports) again(now time.Time, p *placement, fx *wire.Effects) bool {
+	job := p.A.Spec.Mode == spec.ModeJob || p.A.Spec.Mode == spec.ModeCron
+	if p.lostDevice() {
+		rp.event(fx, now, p, wire.EventWarning, "Failed", p.Obs.Reason)
+		rp.restart(now, p, fx)
+		return true
+	}
+	if p.Obs.State == skerry.Failed && !job && !p.Removing && p.Group == "" {
+		if p.Moves++; p.Moves < maxMoves && rp.find.othersFit(p) {
+			rp.event(fx, now, p, wire.EventWarning, "Failed", p.Obs.Reason)
+			rp.move(now, p, p.Obs.Reason, true, fx)
+			return true
+		}
+	}
+	return false
 }
 
 // stranger is an instance that a worker runs and this store does not know: it was restored from an older backup. It is

@@ -44,6 +44,9 @@ func (ws roster) Worker(name string) (address string, ok bool) {
 // redact takes the names of workers out of a text that leaves the site, and the addresses of those that have to do with the placement.
 func (ws roster) redact(p *placement, text string) string {
 	near, devices := []string{p.Worker, p.Pinned}, slices.Clone(p.A.Devices)
+	if d := p.spot().device(); d != "" {
+		devices = append(devices, d)
+	}
 	if p.Next != nil {
 		near, devices = append(near, p.Next.Worker), append(devices, p.Next.Devices...)
 	}
@@ -398,8 +401,8 @@ func (ws roster) middle() *spec.Coordinate {
 }
 
 // silent reports whether a copy says nothing about its version: its worker has left, carries out nothing, or is lost, and was not in its
-// turn, in which the version may have taken it down.
-func (ro roster) silent(p *placement, begun map[string]bool) bool {
+// turn, in which the version may have taken it down. So does one whose device has gone.
+func (ro roster) silent(p *placement, begun map[spot]bool) bool {
 	w := ro[p.Pinned]
-	return w == nil || w.report.Frozen != "" || w.sight.Lost() && !begun[p.Pinned] || p.Worker == "" && w.refusing() != ""
+	return w == nil || w.report.Frozen != "" || !p.gone.IsZero() || w.sight.Lost() && !begun[p.spot()] || p.Worker == "" && w.refusing() != ""
 }

@@ -155,13 +155,13 @@ func (vs *views) RootApps() []view.AppView {
 		service.Reason = worst[k].String()
 		by[k.App].Services = append(by[k.App].Services, *service)
 		if v := by[k.App]; v.Status == "Progressing" && service.Ready+service.OutOfTouch > 0 &&
-			(service.Mode == spec.ModeService || service.Mode == spec.ModePerWorker) {
+			(service.Mode == spec.ModeService || service.Mode.HasCopies()) {
 			v.Status = "Degraded"
 		}
 	}
 	for k, service := range services {
 		if v := by[k.App]; v.Status == "Ready" && service.Instances == 0 &&
-			(service.Mode == spec.ModeService || service.Mode == spec.ModePerWorker) {
+			(service.Mode == spec.ModeService || service.Mode.HasCopies()) {
 			v.Status = "Progressing" // all that there is of it ends
 		}
 	}

@@ -33,9 +33,11 @@ type App struct {
 	Refused  map[string]*Refused `json:"refused,omitempty"`
 	Paused   map[string]string   `json:"paused,omitempty"`
 	// Turns are services whose rollout of a rotated secret goes first, per service; an application that is applied anew has none.
-	Turns     map[string][]string `json:"turns,omitempty"`
-	revisions map[string]string   // per service, derived
-	counts    skerry.Bytes        // of what is stored; see definitions
+	Turns map[string][]string `json:"turns,omitempty"`
+	// PerDevice: a service has that mode. Nobody reads it: an older program, which would count replicas, refuses the store.
+	PerDevice bool              `json:"perDevice,omitempty"`
+	revisions map[string]string // per service, derived
+	counts    skerry.Bytes      // of what is stored; see definitions
 }
 
 // Key gives the application's key.
@@ -136,6 +138,7 @@ func (c *catalog) Frozen(k skerry.AppKey) bool {
 }
 
 func (c *catalog) saveApp(a *App, fx *wire.Effects) {
+	a.PerDevice = slices.ContainsFunc(a.Manifest.Spec.Services, func(s spec.ServiceSpec) bool { return s.Mode == spec.ModePerDevice })
 	data := fitApp(a)
 	c.count(a, len(data))
 	fx.Put(prefixApp+a.Key().String(), data)
@@ -174,7 +177,7 @@ func (c *catalog) SetShut(child string, on bool) {
 			c.Look(k)
 		}
 	}
-	c.lookPerWorker()
+	c.lookCopies()
 }
 
 // SetTargets names the children among which perWorker services are spread, each getting one instance.
@@ -185,13 +188,13 @@ func (c *catalog) SetTargets(children []string) {
 		return
 	}
 	c.targets = list
-	c.lookPerWorker()
+	c.lookCopies()
 }
 
-func (c *catalog) lookPerWorker() {
+func (c *catalog) lookCopies() {
 	for k, a := range c.apps {
 		for i := range a.Manifest.Spec.Services {
-			if a.Manifest.Spec.Services[i].Mode == spec.ModePerWorker {
+			if a.Manifest.Spec.Services[i].Mode.HasCopies() {
 				c.Look(k)
 			}
 		}

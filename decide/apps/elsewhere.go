@@ -103,7 +103,7 @@ func (m *mover) Bound(inst *Instance) string {
 	switch {
 	case svc == nil:
 		return "" // it is about to end
-	case svc.Mode == spec.ModePerWorker:
+	case svc.Mode.HasCopies():
 		return "its service runs once on each worker"
 	case svc.Mode != spec.ModeService:
 		return "it is a job, which is not moved"

@@ -37,7 +37,7 @@ func (l *lifecycle) unask(i *Instance, rev string, fx *wire.Effects) {
 // mayEnd reports whether an instance may end before its successor starts: there is a place for that once it has ended. It asks its holder.
 func (l *lifecycle) mayEnd(now time.Time, a *App, s *spec.ServiceSpec, i *Instance, fx *wire.Effects) bool {
 	rev := a.revisions[s.Name]
-	if i.Holder == "" || i.Spec.Mode == spec.ModePerWorker {
+	if i.Holder == "" || i.Spec.Mode.HasCopies() {
 		return true // it runs nowhere, or in many places, for which nobody can answer
 	}
 	if i.Ask == nil {

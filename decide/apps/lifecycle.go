@@ -38,7 +38,7 @@ type lifecycle struct {
 // SetLabels names the labels of a child. What perWorker services have where they may no longer be ends; other instances stay.
 func (l *lifecycle) SetLabels(child string, labels map[string]string) {
 	if l.label(child, labels) {
-		l.lookPerWorker()
+		l.lookCopies()
 	}
 }
 
@@ -216,7 +216,7 @@ func (i *Instance) nearerAt() time.Time {
 // for that.
 func (i *Instance) follows(a *App) bool {
 	s := a.Manifest.Spec.Service(i.Service.Service)
-	return s != nil && (s.Mode == "" || s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker) && !s.KeepsData() && a.Deployed &&
+	return s != nil && (s.Mode == "" || s.Mode == spec.ModeService || s.Mode.HasCopies()) && !s.KeepsData() && a.Deployed &&
 		!a.Deleting && !a.Delegated && i.Live() && i.Run == "" && i.Resize == nil && i.Replaces == "" && i.Revision == a.revisions[s.Name]
 }
 

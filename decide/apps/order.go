@@ -39,7 +39,7 @@ func (l *ledger) begun(a *App, s *spec.ServiceSpec, ready bool) bool {
 		switch {
 		case i.Stopping || i.Revision != a.revisions[s.Name]:
 			return false
-		case s.Mode == spec.ModePerWorker && i.Have > 0: // of the copies at its site one is ready, beside those of the version before
+		case s.Mode.HasCopies() && i.Have > 0: // of the copies at its site one is ready, beside those of the version before
 			return true
 		case ready:
 			return i.IsReady()

@@ -1,6 +1,8 @@
 package apps
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,5 +100,37 @@ func TestPerWorkerAtOlderSites(t *testing.T) {
 	v := s.view()
 	if v.Rollout.Refused == nil || back["a"] == first["a"] || back["a"].Spec.Image != "web:1" || back["b"].Spec.Image != "web:1" {
 		t.Errorf("want web:1 back at both sites, and new copies: %+v, %+v", v.Rollout, back)
+	}
+}
+
+// A service with an instance for each device is one instance for its owner at each site, which says how many devices there are. Its record
+// is marked: a program that does not know the mode refuses it, rather than count replicas that there are not.
+func TestPerDeviceIsCountedByItsSites(t *testing.T) {
+	owner := newSite(t)
+	owner.c.SetTargets([]string{"a", "b"})
+	perDevice := func(a *Apply) {
+		x := &a.App.Spec.Services[0]
+		x.Mode, x.Replicas, x.Devices = spec.ModePerDevice, nil, []spec.DeviceRequest{{Class: "serial"}}
+	}
+	fx, _ := owner.c.Handle(owner.now, apply(1, perDevice))
+	marked := slices.ContainsFunc(fx.Writes, func(w wire.Write) bool {
+		return strings.HasPrefix(w.Key, prefixApp) && strings.Contains(string(w.Value), `"perDevice":true`)
+	})
+	if fx.Err != nil || !marked {
+		t.Errorf("applied: %v, and the record is marked: %v; want no error, and a mark", fx.Err, marked)
+	}
+	owner.take(fx)
+	owner.take(owner.c.Reconcile(owner.now))
+	at := owner.sites()
+	if len(at) != 2 {
+		t.Fatalf("there are %d instances for two sites, want one for each", len(at))
+	}
+	owner.tells(at["a"], 3, 3, 0)
+	var none wire.Effects
+	owner.c.Observe(owner.now, "b", wire.Observation{ID: at["b"].ID, Gen: at["b"].Gen, Fence: at["b"].Fence, State: skerry.ClusterScheduled,
+		Reason: "no worker offers a device that fits yet", Copies: &wire.Copies{}}, &none)
+	owner.take(none)
+	if v := owner.view(); v.Want != 3 || v.Ready != 3 || v.Instances != 3 {
+		t.Errorf("it shows %d of %d ready and %d instances, want 3 of 3 and 3", v.Ready, v.Want, v.Instances)
 	}
 }

@@ -55,7 +55,7 @@ func (e *editor) Plan(now time.Time, app spec.Application, digests map[string]st
 				Deadline: now.Add(s.ConvergenceTime())})
 		}
 		switch s.Mode {
-		case spec.ModePerWorker:
+		case spec.ModePerWorker, spec.ModePerDevice:
 			for _, t := range e.targets {
 				if kept[t] == 0 && e.Allows(s, t) {
 					add(0, t)

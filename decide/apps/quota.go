@@ -120,7 +120,7 @@ func instancesOf(s *spec.ServiceSpec, targets int) int {
 	switch s.Mode {
 	case spec.ModeJob, spec.ModeCron:
 		return min(*s.Job.Parallelism, *s.Job.Completions)
-	case spec.ModePerWorker:
+	case spec.ModePerWorker, spec.ModePerDevice:
 		return max(1, targets)
 	}
 	return *s.Replicas

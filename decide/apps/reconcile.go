@@ -61,8 +61,8 @@ func (c *Controller) reconcileApp(now time.Time, k skerry.AppKey, fx *wire.Effec
 		switch s.Mode {
 		case spec.ModeJob, spec.ModeCron:
 			c.jobs.reconcileJob(now, a, s, fx)
-		case spec.ModePerWorker:
-			c.rollouts.reconcilePerWorker(now, a, s, fx)
+		case spec.ModePerWorker, spec.ModePerDevice:
+			c.rollouts.reconcileCopies(now, a, s, fx)
 		default:
 			c.rollouts.reconcileService(now, a, s, fx)
 		}

@@ -15,7 +15,7 @@ import (
 //	   |                               |
 //	   +--- too many failures, or not ready in time ---> refused: the revision before comes back, all at once
 //
-// Of a perWorker service the instances are sites, the canary is the first of them, and the wave all others (see reconcilePerWorker).
+// Of a perWorker service the instances are sites, the canary is the first of them, and the wave all others (see reconcileCopies).
 //
 // A service has one as soon as it was deployed; the first is done at once, for there is nothing to replace.
 type Rollout struct {
@@ -111,7 +111,7 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 	}
 	text := "wave " + itoa(r.Wave)
 	switch {
-	case s.Mode == spec.ModePerWorker:
+	case s.Mode.HasCopies():
 		text = "the first site"
 	case r.Canary:
 		text = "the canary"
@@ -119,7 +119,7 @@ func (rs *rollouts) rollout(now time.Time, a *App, s *spec.ServiceSpec, current,
 	r.Wave++
 	r.Canary, r.HealthyAt = false, time.Time{}
 	r.Limit = everything
-	if s.Update.Batch > 0 && s.Mode != spec.ModePerWorker {
+	if s.Update.Batch > 0 && !s.Mode.HasCopies() {
 		r.Limit = limit + s.Update.Batch
 	}
 	rs.saveApp(a, fx)
@@ -169,7 +169,7 @@ func (rs *rollouts) startRollout(now time.Time, a *App, s *spec.ServiceSpec, was
 	switch canary := s.Update.Canary; {
 	case len(old) == 0:
 		roll.EndedAt = now
-	case s.Mode == spec.ModePerWorker:
+	case s.Mode.HasCopies():
 		if want > 1 && s.Update.Sites != spec.SitesAll {
 			roll.Wave, roll.Canary, roll.Limit = 0, true, 1
 		}
@@ -219,7 +219,7 @@ func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 		}
 	}
 	watch := r.watch(s)
-	if r.Canary && s.Update.Canary != nil && s.Mode != spec.ModePerWorker {
+	if r.Canary && s.Update.Canary != nil && !s.Mode.HasCopies() {
 		watch = max(watch, time.Duration(s.Update.Canary.For))
 	}
 	return latest(since, r.FailedAt).Add(watch)
@@ -229,7 +229,7 @@ func (r *Rollout) healthyAt(s *spec.ServiceSpec, list []*Instance) time.Time {
 // a version that ends again and again, and is ready between, takes nobody's place.
 func (r *Rollout) watch(s *spec.ServiceSpec) time.Duration {
 	watch := s.Update.Healthy()
-	if watch == 0 && s.Mode == spec.ModePerWorker {
+	if watch == 0 && s.Mode.HasCopies() {
 		watch = spec.HealthyTime
 	}
 	return watch << min(r.Failures, 8)

@@ -14,7 +14,7 @@ import (
 //
 //	reconcileService ─► rollout: how many of the new version may there be? ─► resize what differs in limits alone
 //	                                                                       ─► create and stop, no more at a time than an update may
-//	reconcilePerWorker ─► one for each child, child by child
+//	reconcileCopies ─► one for each child, child by child
 type rollouts struct {
 	*lifecycle
 	editor  *editor
@@ -225,7 +225,7 @@ func (rs *rollouts) restartOneByOne(now time.Time, a *App, s *spec.ServiceSpec, 
 // awayAfter is for how long a site must have been out of touch for an update to go on without it.
 const awayAfter = time.Minute
 
-// reconcilePerWorker keeps an instance of a service with a copy on each worker at every child, which has the copies: the sites of a root,
+// reconcileCopies keeps an instance of a service with a copy on each worker at every child, which has the copies: the sites of a root,
 // or the site itself. An update takes the sites in turn, and each of them its workers (cluster/core/exchange.go).
 //
 //	first site, the one with the fewest copies ─► done there, watched for healthyTime ─► as many sites at a time as are done ─► done
@@ -233,7 +233,7 @@ const awayAfter = time.Minute
 //
 // A site that is out of touch or in quarantine, or does not admit the version, is neither waited for nor counted: another one goes first,
 // and it gets the version when it can. By then the update may be done, and is no longer taken back for what happens at that one site.
-func (rs *rollouts) reconcilePerWorker(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
+func (rs *rollouts) reconcileCopies(now time.Time, a *App, s *spec.ServiceSpec, fx *wire.Effects) {
 	rev := a.revisions[s.Name]
 	have, ending := rs.byTarget(now, a, s, fx)
 	var current, old []*Instance

@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"skerry.dev/skerry/spec"
 	"skerry.dev/skerry/wire"
 )
 
@@ -15,7 +14,7 @@ func Used(list []*Instance, child string, sum wire.QoS) {
 	}
 	for _, i := range here {
 		i.Shared, i.QoS = &sum, nil
-		if len(here) == 1 && i.Spec.Mode != spec.ModePerWorker {
+		if len(here) == 1 && !i.Spec.Mode.HasCopies() {
 			i.QoS = &sum
 		}
 	}

@@ -139,7 +139,7 @@ func (e *editor) pause(now time.Time, k skerry.ServiceKey, on bool, actor string
 	again := []string{}
 	for i := range next.Manifest.Spec.Services {
 		s := &next.Manifest.Spec.Services[i]
-		if k.Service != "" && k.Service != s.Name || s.Mode != spec.ModeService && s.Mode != spec.ModePerWorker {
+		if k.Service != "" && k.Service != s.Name || s.Mode != spec.ModeService && !s.Mode.HasCopies() {
 			continue
 		}
 		if on {

@@ -98,7 +98,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 		Revision: a.revisions[s.Name], Probed: s.Probes.Readiness != nil || s.Probes.Startup != nil}
 	list := vs.ledger.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name})
 	switch s.Mode {
-	case spec.ModePerWorker:
+	case spec.ModePerWorker, spec.ModePerDevice:
 		for _, i := range list {
 			if !i.Stopping {
 				v.Want += copiesOf(i)
@@ -119,14 +119,14 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 	for _, i := range list {
 		v.Restarts += i.Restarts
 		worst.See(&i.Instance)
-		if s.Mode != spec.ModePerWorker && i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == v.Revision {
+		if !s.Mode.HasCopies() && i.State == skerry.Terminated && !i.Stopping && i.Run == "" && i.Revision == v.Revision {
 			v.Want-- // it has done its work
 		}
 		if !i.Live() {
 			continue
 		}
 		n := 1
-		if s.Mode == spec.ModePerWorker {
+		if s.Mode.HasCopies() {
 			n = copiesOf(i)
 		}
 		v.Instances += n
@@ -135,7 +135,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			if i.State == skerry.Running {
 				v.OutOfTouch++
 			}
-		case s.Mode == spec.ModePerWorker:
+		case s.Mode.HasCopies():
 			v.Ready += i.Have
 			if i.Copies != nil {
 				v.Ready += i.Copies.Serving
@@ -157,7 +157,7 @@ func (vs *views) viewService(a *App, s *spec.ServiceSpec) view.ServiceView {
 			v.QoS = &sum
 		}
 	}
-	if s.Mode == spec.ModeService || s.Mode == spec.ModePerWorker {
+	if s.Mode == spec.ModeService || s.Mode.HasCopies() {
 		v.Rollout = vs.viewRollout(a, s)
 	}
 	if v.Reason = serviceReason(&v, &worst); v.Reason == "" {
@@ -285,7 +285,7 @@ func (vs *views) viewRollout(a *App, s *spec.ServiceSpec) *view.RolloutView {
 		v.Limit = min(r.Limit, *s.Replicas)
 	}
 	canary := r.Canary
-	if s.Mode == spec.ModePerWorker {
+	if s.Mode.HasCopies() {
 		v.Sites = vs.viewSites(a, s)
 		for _, i := range vs.ledger.Instances(skerry.ServiceKey{App: a.Key(), Service: s.Name}) {
 			canary = canary || i.Live() && i.Revision == r.Revision && i.Copies != nil && i.Copies.Canary

@@ -41,6 +41,8 @@ func devicesOf(w *Worker) (out []device) {
 			d.Labels, d.shares = more.Labels, max(more.Shares, 1)
 			if strings.HasPrefix(more.At, "/") { // one host in a network may have several
 				d.Node = more.At
+			} else {
+				d.Host = more.At
 			}
 		}
 		out = append(out, d)
@@ -105,6 +107,18 @@ func (s *Site) accelerators(n int, svc *spec.ServiceSpec) (none spec.Accelerator
 		return x.classes
 	}
 	return none
+}
+
+// Devices lists what a worker offers, whoever has it.
+func (s *Site) Devices(worker string) (out []spec.DeviceOffer) {
+	n := s.find(worker)
+	if n < 0 || s.more[n] == nil {
+		return nil
+	}
+	for i := range s.more[n].devices {
+		out = append(out, s.more[n].devices[i].DeviceOffer)
+	}
+	return out
 }
 
 // PickDevices chooses the devices of a worker for a service.

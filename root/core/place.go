@@ -25,6 +25,10 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: why}, fx)
 			return
 		}
+		if r := unknownMode(c, i.Target, i.Spec); r != nil {
+			c.Apps.NoPlace(now, i, &wire.Decision{At: now, Instance: i.ID, Tier: "root", Policy: "perWorker", Why: []wire.Reason{*r}}, fx)
+			return
+		}
 		if k != nil && len(i.Rejected) == 0 {
 			c.give(now, i, i.Target, nil, fx)
 			return
@@ -53,6 +57,21 @@ func (c *Core) place(now time.Time, i *apps.Instance, seen map[skerry.AppKey]*ar
 	a := seen[i.Service.App]
 	a.at(d.Chosen, i)
 	a.whole = a.whole.Sub(i.Spec.LeastCost())
+}
+
+// unknownMode says why a site does not get a service: it is of an earlier version, which does not know of an instance for each device and
+// would run one. Each site reports what of that its workers and itself know.
+func unknownMode(c *Core, site string, s *spec.ServiceSpec) *wire.Reason {
+	if s.Mode != spec.ModePerDevice {
+		return nil
+	}
+	if r := c.reports[site]; r != nil && slices.ContainsFunc(r.report.Classes, func(k wire.ClassAggregate) bool {
+		return slices.Contains(k.Class.Features, spec.FeaturePerDevice)
+	}) {
+		return nil
+	}
+	return &wire.Reason{What: "features", Count: 1, Text: "cluster " + site + " reports no worker that knows mode perDevice",
+		Hint: "upgrade the cluster, and a worker there that offers such devices"}
 }
 
 func orWhy(why []wire.Reason, text string) []wire.Reason {

@@ -71,26 +71,28 @@ func (s *Search) rank(core *Core, now time.Time) {
 		}
 	}
 	round := map[skerry.AppKey]*around{}
-	for _, p := range s.left {
-		round[p.i.Service.App] = near
-		if p.i.Target != "" {
-			p.site = p.i.Target
-			if len(p.i.Rejected) > 0 {
-				p.site = ""
+	for _, item := range s.left {
+		round[item.i.Service.App] = near
+		if item.i.Target != "" {
+			item.site = item.i.Target
+			if len(item.i.Rejected) > 0 {
+				item.site = ""
+			} else if r := unknownMode(core, item.site, item.i.Spec); r != nil {
+				item.site, item.d.Why = "", append(item.d.Why, *r)
 			}
 			continue
 		}
-		names, d := core.fed.Rank(now, core.request(p.i, round), core.rounds, 1)
-		why := p.d.Why
-		p.d, p.site = d, ""
+		names, d := core.fed.Rank(now, core.request(item.i, round), core.rounds, 1)
+		why := item.d.Why
+		item.d, item.site = d, ""
 		if len(names) == 0 {
-			p.d.Why = append(slices.Clone(why), d.Why...)
+			item.d.Why = append(slices.Clone(why), d.Why...)
 			continue
 		}
-		p.site = names[0]
-		p.d.Why = append(slices.Clone(why), d.Why...)
-		near.at(p.site, p.i)
-		near.whole = near.whole.Sub(p.i.Spec.LeastCost())
+		item.site = names[0]
+		item.d.Why = append(slices.Clone(why), d.Why...)
+		near.at(item.site, item.i)
+		near.whole = near.whole.Sub(item.i.Spec.LeastCost())
 	}
 }
 
@@ -99,7 +101,7 @@ func (s *Search) Plan() view.Plan {
 	out := s.kept
 	for _, p := range s.list {
 		k := view.PlannedCopy{Service: p.i.Service.Service, Cluster: p.site, Decision: &p.d}
-		if p.i.Spec.Mode == spec.ModePerWorker {
+		if p.i.Spec.Mode.HasCopies() {
 			k.Copies = p.i.Want
 		}
 		out.List = append(out.List, k)

@@ -249,7 +249,7 @@ func (trust *suspects) miscounted(site string, report *wire.ClusterReport) strin
 		}
 		held, copies := 0, false
 		for _, i := range trust.apps.Instances(service.Service) {
-			copies = copies || i.Spec != nil && i.Spec.Mode == spec.ModePerWorker // one stands for a copy on each worker
+			copies = copies || i.Spec != nil && i.Spec.Mode.HasCopies() // one stands for a copy on each worker
 			if i.Holder == site || i.Next != nil && i.Next.Holder == site || i.Left != nil && i.Left.Holder == site {
 				held++
 			}

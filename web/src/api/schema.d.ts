@@ -3685,10 +3685,10 @@ export interface components {
             /** @description How an instance is moved to another worker. */
             migration?: components["schemas"]["ManifestMigration"];
             /**
-             * @description How many instances run and for how long. Default: service.
+             * @description How many instances run and for how long: perWorker is one on every worker that fits, perDevice one for every device of the class in devices. Default: service.
              * @enum {string}
              */
-            mode?: "service" | "job" | "cron" | "perWorker";
+            mode?: "service" | "job" | "cron" | "perWorker" | "perDevice";
             /** @description Where the volumes appear; at most 200 in all containers of a service. */
             mounts?: components["schemas"]["ManifestMount"][];
             /** @description Name, unique within the application; a DNS label. */
@@ -3892,13 +3892,13 @@ export interface components {
         ManifestUpdate: {
             /** @description Instances per wave; the next wave starts when all of them are healthy. Default: all in one wave. */
             batch?: number;
-            /** @description Instances of the new version that start first and are watched. Default: none. In mode perWorker, so many workers of each site; default: one, for healthyTime. */
+            /** @description Instances of the new version that start first and are watched. Default: none. In modes perWorker and perDevice, so many workers or devices of each site; default: one, for healthyTime. */
             canary?: components["schemas"]["ManifestCanary"];
             /** @description Time without being ready, for an instance that has a place, after which the new version counts as failed. Default: 10m. */
             deadline?: string;
             /** @description Restarts and failures of instances of the new version, in total, after which it counts as failed. Default: 3. */
             failures?: number;
-            /** @description Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services and perWorker, where 0 is 10s. */
+            /** @description Time for which an instance of the new version must have been ready to count. It doubles with each restart or failure during the update. Default: 10s for services, and for perWorker and perDevice, where 0 is 10s. */
             healthyTime?: string;
             /**
              * @description How a version that differs only in cpu and memory is rolled out: live (the limits of running instances change, if their worker supports it and has room) or replace (as any other version, for programs that read their limits when they start). Default: live.
@@ -3907,17 +3907,17 @@ export interface components {
             limits?: "live" | "replace";
             /** @description Instances above replicas during a rolling update. Default: 1; 0 with local volumes or devices, where the new one starts when the old one has ended. */
             maxSurge?: number;
-            /** @description Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices. In mode perWorker, on so many workers of a site at a time the new version takes the place of the old one; 0 is 1. */
+            /** @description Instances that may be missing during a rolling update. Default: 0; 1 with local volumes or devices. In modes perWorker and perDevice, on so many workers, or for so many devices, of a site at a time the new version takes the place of the old one; 0 is 1. */
             maxUnavailable?: number;
             /** @description Wait between waves. Default: 0s. */
             pause?: string;
             /**
-             * @description automatic (the previous version returns when the new one fails) or off. Default: automatic for services and perWorker, else off.
+             * @description automatic (the previous version returns when the new one fails) or off. Default: automatic for services, perWorker and perDevice, else off.
              * @enum {string}
              */
             rollback?: "automatic" | "off";
             /**
-             * @description In mode perWorker, how an update reaches several sites: inTurn (one site first, and once its update is done, as many at a time as are done already) or all (all at the same time). A site that is out of touch holds up no other one, and is updated when it is back. Default: inTurn.
+             * @description In modes perWorker and perDevice, how an update reaches several sites: inTurn (one site first, and once its update is done, as many at a time as are done already) or all (all at the same time). A site that is out of touch holds up no other one, and is updated when it is back. Default: inTurn.
              * @enum {string}
              */
             sites?: "inTurn" | "all";
@@ -4197,7 +4197,7 @@ export interface components {
             cluster?: string;
             /**
              * Format: int64
-             * @description For a perWorker service, the number of workers that qualify.
+             * @description For a perWorker or perDevice service, the workers or devices that qualify.
              */
             copies?: number;
             decision?: components["schemas"]["Decision"];
@@ -4540,7 +4540,7 @@ export interface components {
             /** @description Version that was rolled back. It is not retried until the manifest changes. */
             refused?: components["schemas"]["RefusedView"];
             revision: string;
-            /** @description How far the update is at the sites; only for mode perWorker, at a root. */
+            /** @description Progress at the sites; only for modes perWorker and perDevice, at a root. */
             sites?: components["schemas"]["RolloutSites"];
             /** Format: date-time */
             startedAt: string;

@@ -7,13 +7,14 @@ export function trouble(a: AppView): string[] {
   for (const s of a.services ?? []) {
     const r = s.rollout;
     // The server's reason says most of what follows in one line; it leaves out how many are ready.
-    const few = (s.mode === "service" || s.mode === "perWorker") && s.ready < s.want;
+    const counted = s.mode === "service" || s.mode === "perWorker" || s.mode === "perDevice";
+    const few = counted && s.ready < s.want;
     if (s.reason) out.push(`${s.name}: ${few ? `${s.ready} of ${s.want} ready, ` : ""}${s.reason}`);
     if (s.reason && (few || /^(RolledBack|UpdateFailed|UpdateWaits)/.test(s.reason))) continue;
     if (r?.refused) out.push(`${s.name}: the new version was rolled back: ${r.refused.reason || "it failed"}`);
     else if (r && (r.phase === "GoingBack" || r.phase === "Paused") && r.reason)
       out.push(`${s.name}: ${r.phase === "Paused" ? "the update is paused" : "the update goes back"}: ${r.reason}`);
-    if (s.mode === "service" || s.mode === "perWorker") {
+    if (counted) {
       if (few) out.push(`${s.name}: ${s.ready} of ${s.want} ready`);
     } else {
       const last = s.runs?.[s.runs.length - 1];
