@@ -350,14 +350,14 @@ func (e *editor) restartable(app *App, svc *spec.ServiceSpec) error {
 		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s runs by a schedule", key).
 			WithHint("`skerry describe app %s` shows its runs", key.App.Name)
 	}
-	there, former, done := e.revised(key, app.revisions[svc.Name], svc.Mode == spec.ModePerWorker)
+	there, former, done := e.revised(key, app.revisions[svc.Name], svc.Mode.HasCopies())
 	switch {
 	case there:
 		return nil
 	case former && app.Paused[svc.Name] != "":
 		return skerry.Errorf(skerry.CodeConflict, "nothing restarts: all instances of %s wait for its update, which is paused", key).
 			WithHint("`skerry rollout resume %s/%s` has the new version replace them", key.App.Name, key.Service)
-	case former, svc.Mode != spec.ModePerWorker && *svc.Replicas > done:
+	case former, !svc.Mode.HasCopies() && *svc.Replicas > done:
 		return nil // an update replaces them, or they are about to start
 	}
 	return skerry.Errorf(skerry.CodeConflict, "nothing restarts: %s has no instances", key).
