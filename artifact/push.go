@@ -235,8 +235,8 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 
 func (p *pusher) manifest(ctx context.Context, m *manifest, identifier string) error {
 	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: p.to.url(p.r, "manifests/"+url.PathEscape(identifier), nil),
-		push: true, header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size, want: http.StatusCreated, stores: m.desc.Digest,
-		body: func() (io.ReadCloser, error) { return io.NopCloser(readerOf(m.raw)), nil }})
+		push: true, header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size, want: http.StatusCreated,
+		stores: m.desc.Digest, body: func() (io.ReadCloser, error) { return io.NopCloser(readerOf(m.raw)), nil }})
 	if err != nil {
 		return err
 	}
