@@ -8,8 +8,8 @@ import (
 	"skerry.dev/skerry/wire"
 )
 
-// TestPerDeviceOutOfTouch: the site's store does not have all that a worker tells of its devices. A site that restarts while a worker is out
-// of touch keeps the copies there: nobody said that their devices have gone.
+// TestPerDeviceOutOfTouch: the site's store does not have all that a worker tells of its devices. A site that restarts while a worker is
+// out of touch keeps the copies there: nobody said that their devices have gone.
 func TestPerDeviceOutOfTouch(t *testing.T) {
 	world := newPlant(t, map[string][]string{"w1": {"a"}, "w2": {"b", "c@10.0.0.7"}})
 	starts := 0
