@@ -203,7 +203,7 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 	}
 	at.RawQuery = query.Encode()
 	res, err = p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: at.String(), push: true, length: desc.Size, want: http.StatusCreated,
-		header: http.Header{"Content-Type": {"application/octet-stream"}},
+		stores: desc.Digest, header: http.Header{"Content-Type": {"application/octet-stream"}},
 		body: func() (io.ReadCloser, error) {
 			f, err := os.Open(p.s.blobPath(desc.Digest))
 			if err != nil {
@@ -236,7 +236,7 @@ func (p *pusher) blobOnce(ctx context.Context, desc ocispec.Descriptor) error {
 func (p *pusher) manifest(ctx context.Context, m *manifest, identifier string) error {
 	res, err := p.to.do(ctx, p.r, httpRequest{method: http.MethodPut, url: p.to.url(p.r, "manifests/"+url.PathEscape(identifier), nil),
 		push: true, header: http.Header{"Content-Type": {m.desc.MediaType}}, length: m.desc.Size, want: http.StatusCreated,
-		body: func() (io.ReadCloser, error) { return io.NopCloser(readerOf(m.raw)), nil }})
+		stores: m.desc.Digest, body: func() (io.ReadCloser, error) { return io.NopCloser(readerOf(m.raw)), nil }})
 	if err != nil {
 		return err
 	}

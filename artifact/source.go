@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/time/rate"
 
 	"skerry.dev/skerry/artifact/imageref"
@@ -228,12 +229,22 @@ type httpRequest struct {
 	length      int64
 	push        bool
 	want        int // the status of success; 0: 200, or 206 where a range is asked for
+	// stores is the digest of what is to be kept. Some registries have another status for it than 201; their answer names the digest.
+	stores digest.Digest
 }
 
 // done reports whether an answer is the one that a request is to have. What else is below 400, such as a page that a proxy redirects to,
 // says nothing of what was asked for.
-func (q *httpRequest) done(status int) bool {
-	return status == cmp.Or(q.want, http.StatusOK) || status == http.StatusPartialContent && q.header.Get("Range") != ""
+func (q *httpRequest) done(res *http.Response) bool {
+	switch status := res.StatusCode; status {
+	case cmp.Or(q.want, http.StatusOK):
+		return true
+	case http.StatusPartialContent:
+		return q.header.Get("Range") != ""
+	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
+		return q.stores != "" && res.Header.Get("Docker-Content-Digest") == q.stores.String()
+	}
+	return false
 }
 
 // statusError is an answer that is none of the expected ones.
@@ -318,7 +329,7 @@ func (s *Source) do(ctx context.Context, ref imageref.Ref, q httpRequest) (*http
 		if err != nil {
 			return nil, redact(err)
 		}
-		if q.done(res.StatusCode) {
+		if q.done(res) {
 			return res, nil
 		}
 		challenges := res.Header.Values("WWW-Authenticate")

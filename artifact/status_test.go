@@ -3,6 +3,8 @@
 package artifact
 
 import (
+	"crypto/sha256"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -89,6 +91,50 @@ func TestStatusesThatAreNoSuccess(t *testing.T) {
 		}
 		if !c.fails && (!sent["blob"] || !sent["manifest"]) {
 			t.Errorf("%s: sent were %v; want blobs and a manifest", what, sent)
+		}
+	}
+}
+
+// Some registries answer what they have kept with another status than 201. The digest in their answer says that they kept it, and another
+// digest does not.
+func TestStatusesWithTheDigest(t *testing.T) {
+	mine, err := Open(filepath.Join(t.TempDir(), "mine"), Options{})
+	if err != nil {
+		t.Fatalf("a store does not open: %v", err)
+	}
+	defer mine.Close()
+	src := t.TempDir()
+	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o755); err != nil {
+		t.Fatalf("a file is not written: %v", err)
+	}
+	const name = "registry.example/team/app:1"
+	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
+	if _, err := mine.Build(t.Context(), opt); err != nil {
+		t.Fatalf("an image is not built: %v", err)
+	}
+	for _, status := range []int{http.StatusOK, http.StatusAccepted, http.StatusNoContent, http.StatusFound} {
+		for _, right := range []bool{true, false} {
+			front := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.Method {
+				case http.MethodHead:
+					w.WriteHeader(http.StatusNotFound)
+				case http.MethodPost:
+					w.Header().Set("Location", "/v2/team/app/blobs/uploads/1")
+					w.WriteHeader(http.StatusAccepted)
+				default:
+					h := sha256.New()
+					_, _ = io.Copy(h, r.Body)
+					if !right {
+						h.Write([]byte("and more"))
+					}
+					w.Header().Set("Docker-Content-Digest", digest.NewDigest(digest.SHA256, h).String())
+					w.WriteHeader(status)
+				}
+			}))
+			_, err := mine.Push(t.Context(), name, front+"/team/app:1", new(Source), nil)
+			if want := right && status != http.StatusFound; (err == nil) != want {
+				t.Errorf("status %d with the digest of what was sent (%v): got %v, want success: %v", status, right, err, want)
+			}
 		}
 	}
 }

@@ -26,7 +26,8 @@ type steady struct {
 
 func (s *steady) Read(p []byte) (int, error) {
 	var late atomic.Bool
-	left := sendWait + time.Duration(s.read/sendLeast)*time.Second - s.waited
+	// What came fast lets what follows be slower, and nothing may still not come for longer.
+	left := min(sendWait, sendWait+time.Duration(s.read/sendLeast)*time.Second-s.waited)
 	began := time.Now()
 	t := time.AfterFunc(max(0, left), func() {
 		late.Store(true)

@@ -15,6 +15,7 @@ func TestSnapshotThatDoesNotCome(t *testing.T) {
 	for name, tt := range map[string]struct {
 		every  time.Duration // between two pieces
 		pieces int           // of 64 KiB; the end follows
+		then   time.Duration // it ends after so long
 		reader time.Duration // takes so long for each
 		whole  bool
 	}{
@@ -22,6 +23,7 @@ func TestSnapshotThatDoesNotCome(t *testing.T) {
 		"a worker that unpacks slowly": {pieces: 20, reader: time.Hour, whole: true},
 		"a pause":                      {every: 100 * time.Second, pieces: 1, whole: true},
 		"nothing":                      {every: 1000 * time.Hour, pieces: 1},
+		"much, then nothing":           {pieces: 1000, then: 1000 * time.Hour},
 		"less and less":                {every: time.Minute, pieces: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,6 +38,7 @@ func TestSnapshotThatDoesNotCome(t *testing.T) {
 							return
 						}
 					}
+					time.Sleep(tt.then)
 				})
 				in := &steady{ReadCloser: from, worker: "w1"}
 				began, got, piece := time.Now(), 0, make([]byte, 64<<10)

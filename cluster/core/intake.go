@@ -470,7 +470,7 @@ func (in *intake) review(now time.Time, of *group, held *placement, workers []st
 	at := in.workers[held.Pinned]
 	seen := slices.Contains(workers, held.Pinned)
 	switch {
-	case held.Removing, at != nil && at.untold && !at.sight.Lost(): // it has yet to tell of its devices
+	case held.Removing, at != nil && at.untold && (len(workers) == 0 || !at.sight.Lost()): // it has yet to tell of its devices
 		return
 	case len(workers) == 0 && held.Spot != "" && at != nil && (held.gone.IsZero() || now.Before(held.gone.Add(deviceGrace))) && !held.ended():
 		if held.gone.IsZero() {

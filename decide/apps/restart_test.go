@@ -18,14 +18,14 @@ func TestRestartOfNothingIsRefused(t *testing.T) {
 			if mode != spec.ModeService {
 				s.Replicas = nil
 			}
+			if mode == spec.ModePerDevice {
+				s.Devices = []spec.DeviceRequest{{Class: "serial"}}
+			}
 			if mode == spec.ModeCron {
 				s.Cron = &spec.CronSpec{Schedule: "0 3 * * *", Concurrency: "forbid"}
 			}
 			a.App.Spec.Services = append(a.App.Spec.Services, s)
 		}
-	}
-	serial := func(a *Apply) {
-		a.App.Spec.Services[len(a.App.Spec.Services)-1].Devices = []spec.DeviceRequest{{Class: "serial"}}
 	}
 	for name, c := range map[string]struct {
 		apply  Apply
@@ -40,7 +40,7 @@ func TestRestartOfNothingIsRefused(t *testing.T) {
 		"no instances":        {apply: apply(1, called("idle", spec.ModeService, 0)), target: "idle", refuse: "has no instances"},
 		"nothing of it":       {apply: apply(0, called("nightly", spec.ModeCron, 0)), refuse: "nothing restarts"},
 		"no workers":          {apply: apply(1, called("each", spec.ModePerWorker, 0)), target: "each", refuse: "has no instances"},
-		"no devices":          {apply: apply(1, called("cams", spec.ModePerDevice, 0), serial), target: "cams", refuse: "has no instances"},
+		"no devices":          {apply: apply(1, called("cams", spec.ModePerDevice, 0)), target: "cams", refuse: "has no instances"},
 		"paused":              {apply: apply(2), pause: true, target: "web", refuse: "paused"},
 		"paused, of two":      {apply: apply(2, called("sum", spec.ModeJob, 0)), pause: true},
 		"paused, one of them": {apply: apply(2, called("sum", spec.ModeJob, 0)), pause: true, target: "web", refuse: "paused"},

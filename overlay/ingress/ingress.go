@@ -94,8 +94,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// Drain is how long what goes through a listener that is no longer wanted may take to end. Default: 30 s.
 	Drain time.Duration
-	// MaxConns is the number of clients' connections at once, and that of requests and TCP connections that are led to services; further ones
-	// are closed, or answered with 503. Each is shared out; see shares. Default: 10,000.
+	// MaxConns is the number of clients' connections at once; further ones are closed. Of requests and TCP connections that are led to
+	// services it is half the number, which one owner may have; further ones are closed, or answered with 503. Both are shared out; see
+	// shares. Default: 10,000.
 	MaxConns int
 	// Waits is called when Waiting is another than before, if it is given. It must not block.
 	Waits func()
@@ -152,7 +153,7 @@ func New(opt Options) (*Ingress, error) {
 		return nil, err
 	}
 	in := &Ingress{opt: opt, key: key, listeners: map[netip.AddrPort]*listener{}, pools: map[poolKey]*pool{},
-		counters: map[routeKey]*counters{}, conns: shares{most: opt.MaxConns}, led: shares{most: opt.MaxConns}}
+		counters: map[routeKey]*counters{}, conns: shares{most: opt.MaxConns}, led: shares{most: 2 * opt.MaxConns}}
 	in.cut, in.cutNow = context.WithCancel(context.Background())
 	in.proxy = in.reverseProxy()
 	return in, nil

@@ -88,15 +88,15 @@ func TestOneOwnerLeavesRequests(t *testing.T) {
 	many.Transport.(*http.Transport).DisableKeepAlives = false
 	many.Transport.(*http.Transport).Protocols = new(http.Protocols)
 	many.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
-	for n := range 300 {
+	for n := range 500 {
 		c := many
-		if n >= 100 {
-			c = from(t, fmt.Sprintf("127.0.1.%d", n%20))
+		if n >= 200 {
+			c = from(t, fmt.Sprintf("127.0.1.%d", n%30))
 		}
 		go func() { _, _, _ = ask(c, "sink") }()
 	}
 	led := func() int64 { n, _ := in.led.counts(); return int64(n) }
-	await(t, "the sink has its share", func() bool { return led() == 200 && in.Stats().Refused >= 100 })
+	await(t, "the sink has its share", func() bool { return led() == 400 && in.Stats().Refused >= 100 })
 	status, text, err := ask(from(t, "127.0.0.3"), "sink")
 	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(text, tooMany) {
 		t.Errorf("another request to the sink: %d %q, %v; want 503 with the reason", status, text, err)
