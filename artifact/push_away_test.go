@@ -5,8 +5,6 @@ package artifact
 import (
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,20 +15,8 @@ import (
 func TestPushToADepotThatIsAway(t *testing.T) {
 	d := newShelf()
 	reg := d.again(t)
-	mine, err := Open(filepath.Join(t.TempDir(), "mine"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mine.Close()
-	src := t.TempDir()
-	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	const name = depotRegistry + "/team/app:1"
-	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
-	if _, err := mine.Build(t.Context(), opt); err != nil {
-		t.Fatal(err)
-	}
+	mine := built(t, name)
 	var asked atomic.Int32
 	d.then(func(method, object string) error {
 		if method == http.MethodPut && strings.HasPrefix(object, depotBlobs) {
@@ -39,7 +25,7 @@ func TestPushToADepotThatIsAway(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = mine.Push(t.Context(), name, name, &Source{BaseURL: "http://" + reg.host}, nil)
+	_, err := mine.Push(t.Context(), name, name, &Source{BaseURL: "http://" + reg.host}, nil)
 	if err == nil || !strings.Contains(err.Error(), "nobody answers") {
 		t.Errorf("push to a registry whose depot is away: got %v, want why", err)
 	}

@@ -16,23 +16,25 @@ import (
 	"skerry.dev/skerry/artifact/imageref"
 )
 
+// built is a store with an image of one file that was built there.
+func built(t *testing.T, name string) *Store {
+	t.Helper()
+	s, src := openStore(t, Options{}), t.TempDir()
+	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o755); err != nil {
+		t.Fatalf("a file is not written: %v", err)
+	}
+	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
+	if _, err := s.Build(t.Context(), opt); err != nil {
+		t.Fatalf("an image is not built: %v", err)
+	}
+	return s
+}
+
 // Only the status that the protocol has for success is one: what a proxy, a login page or half an answer says is not that an image
 // arrived, or that it is there.
 func TestStatusesThatAreNoSuccess(t *testing.T) {
-	mine, err := Open(filepath.Join(t.TempDir(), "mine"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mine.Close()
-	src := t.TempDir()
-	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	const name = "registry.example/team/app:1"
-	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
-	if _, err := mine.Build(t.Context(), opt); err != nil {
-		t.Fatal(err)
-	}
+	mine := built(t, name)
 	page := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/page")
@@ -98,20 +100,8 @@ func TestStatusesThatAreNoSuccess(t *testing.T) {
 // Some registries answer what they have kept with another status than 201. The digest in their answer says that they kept it, and another
 // digest does not.
 func TestStatusesWithTheDigest(t *testing.T) {
-	mine, err := Open(filepath.Join(t.TempDir(), "mine"), Options{})
-	if err != nil {
-		t.Fatalf("a store does not open: %v", err)
-	}
-	defer mine.Close()
-	src := t.TempDir()
-	if err := os.WriteFile(filepath.Join(src, "file"), []byte("x"), 0o755); err != nil {
-		t.Fatalf("a file is not written: %v", err)
-	}
 	const name = "registry.example/team/app:1"
-	opt := BuildOptions{Source: src, Tag: name, Platform: HostPlatform(), Entrypoint: []string{"/file"}}
-	if _, err := mine.Build(t.Context(), opt); err != nil {
-		t.Fatalf("an image is not built: %v", err)
-	}
+	mine := built(t, name)
 	for _, status := range []int{http.StatusOK, http.StatusAccepted, http.StatusNoContent, http.StatusFound} {
 		for _, right := range []bool{true, false} {
 			front := startHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

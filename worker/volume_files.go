@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -115,12 +116,23 @@ func (pl places) setAside(volume spec.VolumeClaim) ([]string, error) {
 			break
 		}
 	}
-	return filepath.Glob(filepath.Join(local, name+"*"))
+	return asideIn(local, name)
+}
+
+// asideIn lists what was set aside of local volumes under names that begin like this.
+func asideIn(local, prefix string) (dirs []string, err error) {
+	list, err := os.ReadDir(local)
+	for _, entry := range list {
+		if strings.HasPrefix(entry.Name(), prefix) {
+			dirs = append(dirs, filepath.Join(local, entry.Name()))
+		}
+	}
+	return dirs, err
 }
 
 // removeAside removes what an earlier life of the agent had set aside.
 func (s *Server) removeAside() {
-	left, _ := filepath.Glob(filepath.Join(s.opt.Dir, localDir, removedPrefix+"*"))
+	left, _ := asideIn(filepath.Join(s.opt.Dir, localDir), removedPrefix)
 	for _, dir := range left {
 		if err := removeMounted(dir); err != nil {
 			s.opt.Log.Warn("remove what is left of local volumes", "dir", dir, "err", err)

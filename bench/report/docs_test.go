@@ -161,11 +161,12 @@ func selected(r *Report, which string) (*Report, error) {
 		name := f.Group + "/" + f.Name
 		names[name] = names[name] || f.Goal != nil && slices.Contains(strings.Split(which, "|"), "goals") || match.MatchString(name)
 	}
-	some := r.Select(func(f *Figure) bool { return names[f.Group+"/"+f.Name] })
+	some := *r
+	some.Figures = slices.DeleteFunc(slices.Clone(r.Figures), func(f *Figure) bool { return !names[f.Group+"/"+f.Name] })
 	if len(some.Figures) == 0 {
 		return nil, fmt.Errorf("the report of %s has no figure %q", r.Kind, which)
 	}
-	return some, nil
+	return &some, nil
 }
 
 // No figure of the documents is typed by hand, and neither is a plot or a page that they lead to.

@@ -211,13 +211,6 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// Select gives a report of some of its figures.
-func (r *Report) Select(keep func(f *Figure) bool) *Report {
-	some := *r
-	some.Figures = slices.DeleteFunc(slices.Clone(r.Figures), func(f *Figure) bool { return !keep(f) })
-	return &some
-}
-
 // WriteMarkdown writes a report as Markdown, with all that there is to say of it.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder

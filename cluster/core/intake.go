@@ -287,6 +287,11 @@ func (in *intake) expandGroups(now time.Time, fx *wire.Effects) {
 			in.tellGroupAs(now, g, o, fx)
 			continue
 		}
+		for _, p := range in.copies(id) {
+			if in.workers[p.Pinned] == nil && !p.spot().inNetwork() {
+				in.vacate(now, g, p, fx)
+			}
+		}
 		policy, _, why := in.find.policyOf(&g.A)
 		if why != nil {
 			o := wire.Observation{ID: id, Gen: g.A.Gen, Fence: g.A.Fence, State: skerry.ClusterScheduled, Reason: why.Text, Why: []wire.Reason{*why}}
@@ -467,38 +472,50 @@ func (in *intake) placeAt(now time.Time, g *group, at spot, workers []string, po
 // review ends a copy whose worker has left, or whose device has been gone for a while, and moves one for a device in a network to another
 // worker that sees it. The workers given are those that do.
 func (in *intake) review(now time.Time, of *group, held *placement, workers []string, policy sched.Policy, fx *wire.Effects) {
-	at := in.workers[held.Pinned]
-	seen := slices.Contains(workers, held.Pinned)
+	w := in.workers[held.Pinned]
 	switch {
-	case held.Removing, at != nil && at.untold && (len(workers) == 0 || !at.sight.Lost()): // it has yet to tell of its devices
-		return
-	case len(workers) == 0 && held.Spot != "" && at != nil && (held.gone.IsZero() || now.Before(held.gone.Add(deviceGrace))) && !held.ended():
+	case held.Removing:
+	case w != nil && w.untold && (len(workers) == 0 || !w.sight.Lost()): // it has yet to tell of its devices
+	case len(workers) > 0:
+		held.gone = time.Time{}
+		in.follow(now, of, held, workers, policy, fx)
+	case held.Spot == "" || w == nil || held.ended() || !held.gone.IsZero() && !now.Before(held.gone.Add(deviceGrace)):
+		in.vacate(now, of, held, fx)
+	default:
 		if held.gone.IsZero() {
 			held.gone = now
 		}
-		if at := held.gone.Add(deviceGrace); in.goneAt.IsZero() || at.Before(in.goneAt) {
-			in.goneAt = at
+		if ends := held.gone.Add(deviceGrace); in.goneAt.IsZero() || ends.Before(in.goneAt) {
+			in.goneAt = ends
 		}
-		return
-	case len(workers) == 0:
-		if held.Spot != "" {
-			in.settled(of, held.Spot, fx)
-		}
-		in.remove(now, held, fx)
-		return
 	}
-	held.gone = time.Time{}
-	if !held.spot().inNetwork() || seen && held.Worker != "" && !at.sight.Lost() && at.Drain == nil {
-		return
+}
+
+// vacate ends a copy whose spot is no longer there.
+func (in *intake) vacate(now time.Time, of *group, held *placement, fx *wire.Effects) {
+	if held.Spot != "" {
+		in.settled(of, held.Spot, fx)
 	}
-	why := "its worker does not see its device any more"
+	in.remove(now, held, fx)
+}
+
+// follow moves the copy for a device in a network to another of the workers that see it, if its own cannot have it any more.
+func (in *intake) follow(now time.Time, of *group, held *placement, workers []string, policy sched.Policy, fx *wire.Effects) {
+	own := in.workers[held.Pinned]
+	why := ""
 	switch {
+	case !held.spot().inNetwork():
+		return
 	case held.Worker == "":
 		why = "another worker can take it"
-	case at != nil && at.sight.Lost():
+	case own != nil && own.sight.Lost():
 		why = "its worker is out of touch, and another one sees its device"
-	case at != nil && at.Drain != nil:
+	case own != nil && own.Drain != nil:
 		why = "its worker is drained"
+	case !slices.Contains(workers, held.Pinned):
+		why = "its worker does not see its device any more"
+	default:
+		return
 	}
 	others := slices.DeleteFunc(slices.Clone(workers), func(name string) bool { return name == held.Pinned && held.Worker != "" })
 	best := in.placeAt(now, of, held.spot(), others, policy)

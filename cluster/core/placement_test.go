@@ -20,8 +20,8 @@ func TestPlacementRecord(t *testing.T) {
 		resizing: resizing{&resize{}, &wire.LimitsRefusal{}}, Original: &original{}, used: used{&wire.QoS{}, 1}, seeking: seeking{now, now, now}}
 	p.Strain.Crowded, p.Balanced, p.Balances, p.Users = "x", now, 1, []wire.UserPosition{{}}
 	data := mustJSON(&p)
-	want := []string{"assignment", "origin", "group", "worker", "pinned", "spot", "avoid", "moves", "removing", "refused", "observation", "placed", "created", "extra", "timeline",
-		"decision", "strain", "ran", "late", "next", "resize", "limits", "original"}
+	want := []string{"assignment", "origin", "group", "worker", "pinned", "spot", "avoid", "moves", "removing", "refused",
+		"observation", "placed", "created", "extra", "timeline", "decision", "strain", "ran", "late", "next", "resize", "limits", "original"}
 	var got []string
 	d := json.NewDecoder(bytes.NewReader(data))
 	if _, err := d.Token(); err != nil {

@@ -89,9 +89,8 @@ func (h *history) keep(old, next *App, fx *wire.Effects) {
 	p := &Past{Manifest: old.Manifest, Gen: old.Gen, At: old.UpdatedAt, Author: old.Author, Digests: old.Digests}
 	h.earlier[k] = append(h.earlier[k], p)
 	h.put(k, p, fx)
-	for n := len(h.earlier[k]); n > maxPast || n > 1 && h.full(k.Namespace); n = len(h.earlier[k]) {
-		n := slices.IndexFunc(h.earlier[k], func(p *Past) bool { return !h.fallback(next, p) })
-		n = max(n, 0)
+	for len(h.earlier[k]) > maxPast || len(h.earlier[k]) > 1 && h.full(k.Namespace) {
+		n := max(0, slices.IndexFunc(h.earlier[k], func(p *Past) bool { return !h.fallback(next, p) }))
 		h.remove(k, h.earlier[k][n], fx)
 		h.earlier[k] = slices.Delete(slices.Clone(h.earlier[k]), n, n+1)
 	}

@@ -73,16 +73,7 @@ func (e *editor) apply(now time.Time, r Apply) (Applied, wire.Effects, error) {
 		a.Gen = old.Gen + 1
 		res.Gen = a.Gen
 	}
-	err = checkSize(a)
-	if grows := len(mustJSON(a.Manifest)); err == nil {
-		if old != nil { // the version before takes the place of others where there is no room
-			grows -= len(mustJSON(old.Manifest))
-		}
-		if grows > 0 {
-			err = e.tenants.mayDefine(ns.Org, grows, old == nil)
-		}
-	}
-	if err != nil {
+	if err := e.fits(old, a); err != nil {
 		return Applied{}, wire.Effects{}, err
 	}
 	if r.DryRun {
@@ -316,6 +307,21 @@ func (e *editor) restart(now time.Time, m Restart) (Applied, wire.Effects, error
 	e.saveApp(a, &fx)
 	e.appEvent(&fx, now, a, k.Service, "RestartAsked", "by "+orNobody(actor))
 	return Applied{Key: k.App, Gen: a.Gen, Notes: notes}, fx, nil
+}
+
+// fits refuses a version that is too large by itself, or for which its organisation has no room.
+func (e *editor) fits(old, next *App) error {
+	if err := checkSize(next); err != nil {
+		return err
+	}
+	grows := len(mustJSON(next.Manifest))
+	if old != nil { // which takes the place of an earlier version where there is no room
+		grows -= len(mustJSON(old.Manifest))
+	}
+	if grows <= 0 {
+		return nil
+	}
+	return e.tenants.mayDefine(next.Org, grows, old == nil)
 }
 
 // restarting names the services of an application, or the one that is asked for, of which something restarts, and says why the others have
