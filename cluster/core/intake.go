@@ -501,16 +501,16 @@ func (in *intake) vacate(now time.Time, of *group, held *placement, fx *wire.Eff
 
 // follow moves the copy for a device in a network to another of the workers that see it, if its own cannot have it any more.
 func (in *intake) follow(now time.Time, of *group, held *placement, workers []string, policy sched.Policy, fx *wire.Effects) {
-	own := in.workers[held.Pinned]
+	present := in.workers[held.Pinned]
 	why := ""
 	switch {
 	case !held.spot().inNetwork():
 		return
 	case held.Worker == "":
 		why = "another worker can take it"
-	case own != nil && own.sight.Lost():
+	case present != nil && present.sight.Lost():
 		why = "its worker is out of touch, and another one sees its device"
-	case own != nil && own.Drain != nil:
+	case present != nil && present.Drain != nil:
 		why = "its worker is drained"
 	case !slices.Contains(workers, held.Pinned):
 		why = "its worker does not see its device any more"
